@@ -6,7 +6,7 @@ Every function here adds at most a few instructions to the scene, or raises `NoC
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -83,6 +83,23 @@ def fresh(pick: Pick, scene: Scene, name: str) -> str:
     return scene.call(op, Ref(name), pick.integer(1, 3))[0]
 
 
+def some_or_new(
+    pick: Pick,
+    scene: Scene,
+    percent: int,
+    accepts: Callable[[torch.Tensor], bool] = lambda tensor: True,
+) -> str:
+    """A value that `accepts` accepts; in `percent` of a hundred cases, a new one like it."""
+    name = some(pick, scene, accepts)
+    return fresh(pick, scene, name) if pick.chance(percent) else name
+
+
+def one_call(pick: Pick, scene: Scene, name: str, calls: Sequence[OpOn]) -> str:
+    """The first result of one of these calls on the named tensor."""
+    op, args = pick.one(calls)
+    return scene.call(op, Ref(name), *args)[0]
+
+
 def combine(pick: Pick, scene: Scene, first: str, second: str) -> str:
     """A new tensor, computed from both."""
     if scene.values[first].dtype == torch.bool:
@@ -100,8 +117,7 @@ def rearrange(pick: Pick, scene: Scene, name: str) -> str:
     moves: list[OpOn] = [("aten.flip.default", ((dim,),)), ("aten.roll.default", ((1,), (dim,)))]
     if tensor.dim() >= 2 and tensor.shape[0] == tensor.shape[1]:
         moves.append(("aten.transpose.int", (0, 1)))
-    op, args = pick.one(moves)
-    return scene.call(op, Ref(name), *args)[0]
+    return one_call(pick, scene, name, moves)
 
 
 def total(pick: Pick, scene: Scene, name: str) -> str:
@@ -153,8 +169,7 @@ def same_view(pick: Pick, scene: Scene, name: str) -> str:
     ]
     if shape:  # a 0-d tensor has no dimension to slice
         views.append(("aten.slice.Tensor", (0, 0, OPEN_END, 1)))
-    op, args = pick.one(views)
-    return scene.call(op, Ref(name), *args)[0]
+    return one_call(pick, scene, name, views)
 
 
 def any_view(pick: Pick, scene: Scene, name: str) -> str:
@@ -174,8 +189,7 @@ def any_view(pick: Pick, scene: Scene, name: str) -> str:
         views.append(("aten.select.int", (0, pick.one((0, -1)))))
     if tensor.is_contiguous():
         views.append(("aten.view.default", ((-1,),)) if tensor.numel() else views[0])
-    op, args = pick.one(views)
-    return scene.call(op, Ref(name), *args)[0]
+    return one_call(pick, scene, name, views)
 
 
 def viewed_as(pick: Pick, scene: Scene, name: str) -> str:

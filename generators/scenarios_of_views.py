@@ -1,4 +1,4 @@
-"""Scenarios of functionalization: views of a tensor, and writes through them.
+"""Scenarios of functionalization and AOTAutograd: views, writes through them, and inputs.
 
 Each function adds a few instructions to a scene, or raises `NoChoice`.
 """
@@ -10,9 +10,11 @@ import torch
 from aliasproof.generators.scenario_steps import (
     AOT_AUTOGRAD,
     CODE_GENERATION,
+    DYNAMO,
     FUNCTIONALIZATION,
     GRAPH_PASSES,
     OPEN_END,
+    REINPLACING,
     OpOn,
     ScenarioTable,
     any_view,
@@ -22,10 +24,12 @@ from aliasproof.generators.scenario_steps import (
     has_rows,
     like,
     not_empty,
+    one_call,
     overwrite,
     same_view,
     some,
     some_input,
+    some_or_new,
     viewed_as,
     write_somewhere,
 )
@@ -73,8 +77,7 @@ def self_overlap(pick: Pick, scene: Scene) -> None:
         views.append(("aten.unfold.default", (0, 2, 1)))
     if capacity(tensor) >= 3:
         views.append(("aten.as_strided.default", ((2, 2), (1, 1), 0)))
-    op, args = pick.one(views)
-    view = scene.call(op, Ref(name), *args)[0]
+    view = one_call(pick, scene, name, views)
     # One value everywhere is defined in eager; different values, or an update, are not.
     stores: list[OpOn] = [("aten.zero_.default", ()), ("aten.fill_.Scalar", (1,))]
     store, value = pick.one(stores)
@@ -176,9 +179,7 @@ def nested_views(pick: Pick, scene: Scene) -> None:
 )
 def view_of_other_dtype(pick: Pick, scene: Scene) -> None:
     """Write through a view of another item size, or read through one after a write."""
-    name = some(pick, scene, not_empty)
-    if pick.chance(40):
-        name = fresh(pick, scene, name)
+    name = some_or_new(pick, scene, 40, not_empty)
     view = viewed_as(pick, scene, name)
     written, read = (view, name) if pick.chance(50) else (name, view)
     write_somewhere(pick, scene, written)
@@ -192,9 +193,7 @@ def view_of_other_dtype(pick: Pick, scene: Scene) -> None:
 )
 def strided_view(pick: Pick, scene: Scene) -> None:
     """`as_strided` of a tensor or of a view; it counts from the start of the storage."""
-    name = some(pick, scene, not_empty)
-    if pick.chance(60):
-        name = fresh(pick, scene, name)
+    name = some_or_new(pick, scene, 60, not_empty)
     if pick.chance(60):
         repeated = ("aten.expand.default", ((2, *scene.values[name].shape),))
         op, args = repeated if pick.chance(40) else ("aten.alias.default", ())
@@ -233,9 +232,7 @@ def where_copied(pick: Pick, scene: Scene) -> None:
 )
 def updated_then_used(pick: Pick, scene: Scene) -> None:
     """An in-place op whose result is used at once, and its operand again, as in a layer."""
-    name = some(pick, scene, lambda tensor: tensor.is_floating_point())
-    if pick.chance(60):
-        name = fresh(pick, scene, name)
+    name = some_or_new(pick, scene, 60, lambda tensor: tensor.is_floating_point())
     op = pick.one(("aten.relu_.default", "aten.sigmoid_.default", "aten.tanh_.default"))
     result = scene.call(op, Ref(name), named=True)[0]
     scene.wants(combine(pick, scene, result, name), result)
@@ -257,3 +254,107 @@ def copy_between_dtypes(pick: Pick, scene: Scene) -> None:
     scene.call("aten.copy_.default", Ref(target), Ref(source))
     overwrite(pick, scene, source)
     scene.wants(fresh(pick, scene, target))
+
+
+# --- inputs: what is written and returned of them -------------------------------------------------
+
+INPUT_SCENARIOS = ScenarioTable()
+
+
+@INPUT_SCENARIOS.add("t = y + 1; x.copy_(t); use(t)", (AOT_AUTOGRAD, REINPLACING), "the epilogue")
+def copy_into_input(pick: Pick, scene: Scene) -> None:
+    """Compute something and copy it into an input, as an epilogue does.
+
+    Later instructions may still use the value itself.
+    """
+    target = some_input(pick, scene)
+    value = fresh(pick, scene, some(pick, scene, like(scene.values[target])))
+    scene.call("aten.copy_.default", Ref(target), Ref(value), named=pick.chance(30))
+
+
+@INPUT_SCENARIOS.add(
+    "t = x.clone(); x.add_(1); x.copy_(z); y.copy_(t)",
+    (GRAPH_PASSES, REINPLACING),
+    "copy-of-written-input",
+)
+def copies_beside_a_clone(pick: Pick, scene: Scene) -> None:
+    """A clone of an input, the input written several times, and the clone read in between."""
+    name = some_input(pick, scene)
+    saved = scene.call("aten.clone.default", Ref(name))[0]
+    for _ in range(pick.integer(1, 3)):
+        if pick.chance(50):
+            overwrite(pick, scene, name)
+        else:
+            source = fresh(pick, scene, some(pick, scene, like(scene.values[name])))
+            scene.call("aten.copy_.default", Ref(name), Ref(source))
+    others = [view.name for view in scene.inputs if view.name != name]
+    fitting = [other for other in others if like(scene.values[name])(scene.values[other])]
+    if fitting and pick.chance(60):
+        scene.call("aten.copy_.default", Ref(pick.one(fitting)), Ref(saved))
+    scene.wants(saved)
+
+
+@INPUT_SCENARIOS.add(
+    "x.add_(1); y.mul_(2); return y[:1], x",
+    (AOT_AUTOGRAD, DYNAMO),
+    "renumbered-input, tangents-of-merged-inputs, write-to-float64-number",
+)
+def several_inputs_written(pick: Pick, scene: Scene) -> None:
+    """All inputs are written, and some are returned, themselves or as views."""
+    names = [view.name for view in scene.inputs]
+    for name in names if pick.chance(60) else names[:1]:
+        write_somewhere(pick, scene, name)
+    returned = pick.one(names)
+    if pick.chance(50):
+        returned = any_view(pick, scene, returned)
+    scene.wants(returned, pick.one(names))
+
+
+@INPUT_SCENARIOS.add(
+    "x.add_(1); a, b = x.split(1); return a, b", (AOT_AUTOGRAD,), "multi-output-view-of-written"
+)
+def parts_of_written(pick: Pick, scene: Scene) -> None:
+    """The parts of an input that is written before or after it is split."""
+    name = some_input(pick, scene, has_rows)
+    early = pick.chance(50)
+    if early:
+        write_somewhere(pick, scene, name)
+    rows = scene.values[name].shape[0]
+    splits = [("aten.chunk.default", (2,)), ("aten.split.Tensor", ((rows + 1) // 2,))]
+    op, args = pick.one(splits if rows > 3 else [*splits, ("aten.unbind.int", ())])
+    parts = scene.call(op, Ref(name), *args)
+    if not early or pick.chance(30):
+        write_somewhere(pick, scene, name)
+    scene.wants(*parts[:2])
+
+
+@INPUT_SCENARIOS.add(
+    "x.add_(1); a = x * 2; b = x * 3; return a, b, b.view(2)", (AOT_AUTOGRAD,), "renumbered-outputs"
+)
+def views_of_outputs(pick: Pick, scene: Scene) -> None:
+    """Outputs that are views of other outputs, beside an input that is written."""
+    name = some_input(pick, scene)
+    if pick.chance(60):
+        write_somewhere(pick, scene, name)
+    first, second = fresh(pick, scene, name), fresh(pick, scene, name)
+    viewed = pick.one((first, second))
+    view = same_view(pick, scene, viewed) if pick.chance(50) else any_view(pick, scene, viewed)
+    scene.wants(first, second, view)
+
+
+@INPUT_SCENARIOS.add(
+    "a = -x; b = a * y; x.add_(1); return b",
+    (AOT_AUTOGRAD, GRAPH_PASSES),
+    "recomputed-from-written",
+)
+def input_read_twice(pick: Pick, scene: Scene) -> None:
+    """A product of an input with itself or another, and then a write to the input.
+
+    Its gradient needs the values from before the write.
+    """
+    name = some_input(pick, scene)
+    changed = fresh(pick, scene, name)
+    partner = pick.one(scene.newest_first(like(scene.values[changed])))
+    product = combine(pick, scene, changed, partner)
+    write_somewhere(pick, scene, name)
+    scene.wants(product)

@@ -15,7 +15,7 @@ from aliasproof.campaigns.failure.codec import decoded
 from aliasproof.corpus.bug_files import known_bugs
 from aliasproof.corpus.known_bug import KnownBug
 from aliasproof.generators.features import Features, for_code_generation, swarm, without
-from aliasproof.generators.scenarios_of_custom_operators import CUSTOM_SCENARIOS
+from aliasproof.generators.scenarios_of_memory import CUSTOM_SCENARIOS
 from aliasproof.generators.strategies import TURNS_PER_SEED, sample
 from aliasproof.ir.devices import CPU, is_device_name, on_device
 from aliasproof.ir.errors import UserError
