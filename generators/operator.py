@@ -1,10 +1,10 @@
 """`Operator`: an op that programs are drawn from; it is one line of a table.
 
-A line names the overload and its group (a swarm switch). The schema says everything else: what the
-op writes, whether it is a view, which arguments it has. The name or type of an argument decides how
-it is drawn (`aliasproof.generators.arguments`), unless the line gives a drawer. An argument with a
-default is left out unless the line gives a drawer. Which dtypes the first tensor may have is asked
-of eager (`aliasproof.generators.arguments`); `dtypes` excludes more of them.
+A line names the overload; each group of lines is a swarm switch. The schema says everything else:
+what the op writes, whether it is a view, which arguments it has. The name or type of an argument
+decides how it is drawn (`aliasproof.generators.arguments`), unless the line gives a drawer. An
+argument with a default is left out unless the line gives a drawer. Which dtypes the first tensor
+may have is asked of eager (`aliasproof.generators.arguments`); `dtypes` excludes more of them.
 
 What the harness must know to judge an op precisely is not in the line, but
 `tests/generators/test_precision.py` asks for it: how its kernels round, what its value hash is, and
@@ -37,11 +37,11 @@ class Operator:
     """
 
     name: str
-    group: str
     dtypes: Callable[[torch.dtype], bool]
     arguments: tuple[DrawnArgument, ...]
     frequency: int = USUAL
     ranks: range = ANY_RANK
+    group: str = ""
 
     @property
     def takes_tensor_list(self) -> bool:
@@ -120,19 +120,23 @@ def real_part(dtype: torch.dtype) -> bool:
 
 
 def line(
-    group: str,
-    name: str,
-    dtypes: Callable[[torch.dtype], bool] = any_dtype,
-    **drawers: Drawer,
+    name: str, dtypes: Callable[[torch.dtype], bool] = any_dtype, /, **drawers: Drawer
 ) -> Operator:
     """A line of the table. Raises `UserError` if an argument of the op has no drawer."""
     arguments = drawn_arguments(f"aten.{name}", drawers)
-    return Operator(f"aten.{name}", group, dtypes, arguments)
+    return Operator(f"aten.{name}", dtypes, arguments)
 
 
-def lines(group: str, names: str, **drawers: Drawer) -> tuple[Operator, ...]:
+def lines(
+    names: str, dtypes: Callable[[torch.dtype], bool] = any_dtype, /, **drawers: Drawer
+) -> tuple[Operator, ...]:
     """A line per name; names are separated by spaces, and the same drawers serve them all."""
-    return tuple(line(group, name, any_dtype, **drawers) for name in names.split())
+    return tuple(line(name, dtypes, **drawers) for name in names.split())
+
+
+def group(name: str, *operators: Operator) -> tuple[Operator, ...]:
+    """The lines as a group, which is a swarm switch."""
+    return tuple(replace(operator, group=name) for operator in operators)
 
 
 def seldom(operators: Iterable[Operator]) -> tuple[Operator, ...]:

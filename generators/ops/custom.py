@@ -8,7 +8,7 @@ from __future__ import annotations
 from aliasproof.generators import tensor_arguments as tensors
 from aliasproof.generators.arguments import drawn_arguments
 from aliasproof.generators.draft import Draft, Drawer
-from aliasproof.generators.operator import Operator, any_dtype
+from aliasproof.generators.operator import Operator, any_dtype, group
 from aliasproof.generators.scene import NoChoice
 from aliasproof.ir.custom_operators import NAMESPACE
 from aliasproof.ir.program import Argument, Ref
@@ -64,10 +64,11 @@ def flag(draft: Draft) -> Argument:
 
 def _line(name: str, **drawers: Drawer) -> Operator:
     full = f"{NAMESPACE}.{name}.default"
-    return Operator(full, "custom", any_dtype, drawn_arguments(full, drawers))
+    return Operator(full, any_dtype, drawn_arguments(full, drawers))
 
 
-CUSTOM: tuple[Operator, ...] = (
+CUSTOM = group(
+    "custom",
     _line("add_both", x=written_tensor, y=beside),
     _line("add_twice", x=written_tensor, y=tensors.operand),
     _line("double", x=written_tensor),

@@ -14,6 +14,7 @@ from aliasproof.generators.operator import (
     Operator,
     any_dtype,
     floating,
+    group,
     inexact,
     line,
     not_bool,
@@ -26,9 +27,7 @@ def _lines(
 ) -> tuple[Operator, ...]:
     """A line for each of these in-place ops; `self` is a list of tensors."""
     drawers = {"self": lists.tensors_to_write, **drawers}
-    return tuple(
-        line("foreach", f"_foreach_{name}_.{overload}", dtypes, **drawers) for name in names.split()
-    )
+    return tuple(line(f"_foreach_{name}_.{overload}", dtypes, **drawers) for name in names.split())
 
 
 def _addends(**last: Drawer) -> dict[str, Drawer]:
@@ -38,7 +37,8 @@ def _addends(**last: Drawer) -> dict[str, Drawer]:
 
 _LIMITS = "clamp_max clamp_min maximum minimum"
 
-FOREACH: tuple[Operator, ...] = (
+FOREACH = group(
+    "foreach",
     *_lines("copy", "default", any_dtype, src=lists.source_per_item),
     *_lines("zero", "default", any_dtype),
     *_lines("neg", "default", not_bool),
@@ -73,18 +73,10 @@ FOREACH: tuple[Operator, ...] = (
     *_lines("addcdiv", "Scalar", inexact, **_addends(value=numbers.number)),
     *_lines("addcdiv", "ScalarList", inexact, **_addends(scalars=lists.number_per_item)),
     *_lines(
-        "lerp",
-        "List",
-        inexact,
-        tensors1=lists.operand_per_item,
-        weights=lists.operand_per_item,
+        "lerp", "List", inexact, tensors1=lists.operand_per_item, weights=lists.operand_per_item
     ),
     *_lines("lerp", "Scalar", inexact, tensors1=lists.operand_per_item),
     *_lines(
-        "lerp",
-        "ScalarList",
-        inexact,
-        tensors1=lists.operand_per_item,
-        weight=lists.number_per_item,
+        "lerp", "ScalarList", inexact, tensors1=lists.operand_per_item, weight=lists.number_per_item
     ),
 )

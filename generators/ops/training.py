@@ -7,7 +7,7 @@ import torch
 from aliasproof.generators import number_arguments as numbers
 from aliasproof.generators import tensor_arguments as tensors
 from aliasproof.generators.draft import Draft, Drawer
-from aliasproof.generators.operator import Operator, at_least, floating, line, lines, of_rank, often
+from aliasproof.generators.operator import at_least, floating, group, line, lines, of_rank, often
 from aliasproof.generators.scene import NoChoice
 from aliasproof.ir.program import Argument, Ref
 from aliasproof.ir.regions import Region, overlap
@@ -144,15 +144,15 @@ _OF_BATCH_NORM: dict[str, Drawer] = {
     "eps": numbers.one_of(1.0),
 }
 
-TRAINING: tuple[Operator, ...] = (
-    *lines("foreach", "_fused_sgd_.default", lr=_RATE, **_OF_SGD),
-    *lines("foreach", "_fused_sgd_.tensor_lr", lr=one_number, **_OF_SGD),
-    *lines("foreach", "_fused_adam_.default _fused_adamw_.default", lr=_RATE, **_OF_ADAM),
-    *lines("foreach", "_fused_adam_.tensor_lr _fused_adamw_.tensor_lr", lr=one_number, **_OF_ADAM),
-    *lines("foreach", "_fused_adagrad_.default", lr=_RATE, **_OF_ADAGRAD),
-    *lines("foreach", "_fused_adagrad_.tensor_lr", lr=one_number, **_OF_ADAGRAD),
+TRAINING = group(
+    "foreach",
+    *lines("_fused_sgd_.default", lr=_RATE, **_OF_SGD),
+    *lines("_fused_sgd_.tensor_lr", lr=one_number, **_OF_SGD),
+    *lines("_fused_adam_.default _fused_adamw_.default", lr=_RATE, **_OF_ADAM),
+    *lines("_fused_adam_.tensor_lr _fused_adamw_.tensor_lr", lr=one_number, **_OF_ADAM),
+    *lines("_fused_adagrad_.default", lr=_RATE, **_OF_ADAGRAD),
+    *lines("_fused_adagrad_.tensor_lr", lr=one_number, **_OF_ADAGRAD),
     line(
-        "foreach",
         "_amp_foreach_non_finite_check_and_unscale_.default",
         self=parameters,
         found_inf=zero_or_one,
@@ -160,7 +160,6 @@ TRAINING: tuple[Operator, ...] = (
     ),
     *often(
         line(
-            "foreach",
             "_amp_update_scale_.default",
             lambda dtype: dtype == torch.float32,
             growth_tracker=counter,
@@ -170,17 +169,18 @@ TRAINING: tuple[Operator, ...] = (
             growth_interval=numbers.one_of(1, 2),
         )
     ),
+) + group(
+    "reduction",
     *of_rank(
         at_least(2),
         *often(
             line(
-                "reduction",
                 "_native_batch_norm_legit.default",
                 floating,
                 training=numbers.flag,
                 **_OF_BATCH_NORM,
             ),
-            line("reduction", "_batch_norm_with_update.default", floating, **_OF_BATCH_NORM),
+            line("_batch_norm_with_update.default", floating, **_OF_BATCH_NORM),
         ),
     ),
 )
