@@ -152,6 +152,17 @@ class Program:
         """The same program with another input at that index."""
         return replace(self, inputs=(*self.inputs[:index], view, *self.inputs[index + 1 :]))
 
+    def without_unused_storages(self) -> Program:
+        """The same program without the storages that no input views.
+
+        An input may name a storage that is not there. Then all stay, and validation rejects it.
+        """
+        used = sorted({view.storage for view in self.inputs})
+        if len(used) == len(self.storages) or any(it >= len(self.storages) for it in used):
+            return self
+        inputs = tuple(replace(view, storage=used.index(view.storage)) for view in self.inputs)
+        return replace(self, storages=tuple(self.storages[it] for it in used), inputs=inputs)
+
     def renamed(self) -> Program:
         """The same program with canonical names: inputs x0, x1, ...; results v0, v1, ..."""
         # Each name is defined once, so one table covers the whole program.

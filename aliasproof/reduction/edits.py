@@ -72,7 +72,7 @@ def tidy_versions(program: Program) -> Iterator[Program]:
     """
     unused = unused_inputs(program)
     if not unused:
-        yield _without_unused_storages(program)
+        yield program.without_unused_storages()
         return
     names = {view.name for view in unused}
     used = {view.storage for view in program.inputs if view.name not in names}
@@ -85,21 +85,7 @@ def tidy_versions(program: Program) -> Iterator[Program]:
 def _without_inputs(program: Program, names: set[str]) -> Program:
     inputs = tuple(view for view in program.inputs if view.name not in names)
     outputs = tuple(name for name in program.outputs if name not in names)
-    return _without_unused_storages(replace(program, inputs=inputs, outputs=outputs))
-
-
-def _without_unused_storages(program: Program) -> Program:
-    used = sorted({view.storage for view in program.inputs})
-    if len(used) == len(program.storages):
-        return program
-    position = {storage: index for index, storage in enumerate(used)}
-    # A step may name a storage that is not there. Then it stays so, and validation rejects it.
-    if any(storage >= len(program.storages) for storage in used):
-        return program
-    inputs = tuple(replace(view, storage=position[view.storage]) for view in program.inputs)
-    return replace(
-        program, storages=tuple(program.storages[storage] for storage in used), inputs=inputs
-    )
+    return replace(program, inputs=inputs, outputs=outputs).without_unused_storages()
 
 
 def _with_uses(program: Program, names: list[str]) -> Program:

@@ -25,8 +25,15 @@ from aliasproof.generators.rules.plain_matches import (
     rules,
     search_function,
 )
-from aliasproof.generators.rules.situations import BY_NAME, NAMES, Situation, as_they_are
-from aliasproof.generators.rules.weaving import Evidence, Matched, Weaving
+from aliasproof.generators.rules.situations import (
+    BY_NAME,
+    NAMES,
+    Evidence,
+    Matched,
+    Situation,
+    Weaving,
+    as_they_are,
+)
 from aliasproof.generators.scene import Counts, NoChoice, Pick, Scene
 from aliasproof.ir.program import Program, Storage
 

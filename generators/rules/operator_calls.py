@@ -8,7 +8,6 @@ fusion that the two meet. What it is depends on the operator, the kind and the n
 from __future__ import annotations
 
 import functools
-import math
 import random
 import re
 from collections import Counter
@@ -25,13 +24,13 @@ from aliasproof.generators.number_arguments import dimension
 from aliasproof.generators.operators import OPERATORS
 from aliasproof.generators.rules.pattern_walk import literal
 from aliasproof.generators.rules.plain_matches import (
-    EMPTY,
-    NUMBER,
     OTHER_DTYPE,
     OTHER_DTYPES,
     USUAL,
     WORDS,
+    draw_shape,
     has_kind,
+    inputs_of,
     pruned,
 )
 from aliasproof.generators.scenario_steps import fresh
@@ -39,7 +38,6 @@ from aliasproof.generators.scene import NoChoice, Pick, Scene
 from aliasproof.generators.strategies import draw_call
 from aliasproof.generators.tensor_arguments import mask
 from aliasproof.ir.program import Argument, Input, Program, Ref, Storage, names_in
-from aliasproof.ir.regions import dense_strides
 from aliasproof.ir.schemas import Kind, facts, is_composite, resolve
 
 # --- schema drawer --------------------------------------------------------------------------------
@@ -183,7 +181,6 @@ CALLS = 4  # programs of each kind: the call alone, and with others
 MOST_DRAWS = 300
 DTYPES = (torch.float32, torch.float32, torch.float32, torch.int64, torch.bool, torch.complex64)
 RANKS = (2, 2, 2, 1, 3, 4, 5)
-SIZES = (2, 3, 4)
 LONG_SIZES = (7, 8, 15, 16, 17, 31, 33)  # around those of vector registers
 _LINES = {operator.name: operator for operator in OPERATORS}
 
@@ -325,26 +322,7 @@ def _pool(
 ) -> tuple[tuple[Storage, ...], tuple[Input, ...]]:
     """Tensors for a call to choose from: most have one shape and dtype."""
     dtype = pick.one(OTHER_DTYPES if kind == OTHER_DTYPE else DTYPES)
-    rank = 0 if kind == NUMBER else pick.one(ranks)
-    size = pick.one(SIZES)
-    shape = [size] * rank if pick.chance(60) else [pick.integer(1, 4) for _ in range(rank)]
-    if rank and pick.chance(30):
-        shape[-1] = pick.one(LONG_SIZES)
-    if kind == EMPTY and rank:
-        shape[pick.integer(0, rank - 1)] = 0
-    alike = tuple(shape)
-    inputs: list[Input] = []
-    storages: list[Storage] = []
-
-    def add(sizes: tuple[int, ...], own: torch.dtype) -> None:
-        inputs.append(Input(f"x{len(inputs)}", len(inputs), own, sizes, dense_strides(sizes)))
-        storages.append(Storage(own, math.prod(sizes)))
-
-    for sizes in ((), alike[:1], alike[-1:], (*alike[:-1], 1)[:rank], alike[1:], alike[::-1]):
-        add(sizes, dtype)
-    for sizes in (alike[:1], alike):
-        add(sizes, torch.int64)
-    add(alike, torch.bool)
-    for _ in range(3):
-        add(alike, dtype)
-    return tuple(storages), tuple(inputs)
+    alike = draw_shape(pick, kind, ranks, LONG_SIZES)
+    shapes = [(), alike[:1], alike[-1:], (*alike[:-1], 1)[: len(alike)], alike[1:], alike[::-1]]
+    dtypes = [dtype] * 6 + [torch.int64, torch.int64, torch.bool] + [dtype] * 3
+    return inputs_of([*shapes, alike[:1], alike, alike, alike, alike, alike], dtypes)

@@ -13,9 +13,9 @@ import math
 import operator
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 import torch
 from torch import fx
@@ -52,6 +52,7 @@ from aliasproof.ir.regions import dense_strides, reach
 # strides. A rule matches every size, so the sizes are drawn anew: equal ones stay equal.
 
 
+Shape: TypeAlias = tuple[int, ...]
 SIZES = (2, 3, 4, 5)  # so that attention stays within the largest result
 
 
@@ -166,7 +167,7 @@ class ExampleLayout:
         gaps = {outer for outer, inner in pairs if strides[outer] > strides[inner] * sizes[inner]}
         return cls(order, frozenset(gaps))
 
-    def zeros(self, shape: tuple[int, ...], dtype: torch.dtype, *, grad: bool) -> torch.Tensor:
+    def zeros(self, shape: Shape, dtype: torch.dtype, *, grad: bool) -> torch.Tensor:
         """Zeros that are laid out so. A gap is as long as what is before it."""
         if len(self.order) != len(shape):
             return torch.zeros(shape, dtype=dtype).requires_grad_(grad and dtype.is_floating_point)
@@ -452,17 +453,36 @@ def _with_inputs(program: Program, views: list[Input]) -> Program:
     return replace(program, storages=storages, inputs=inputs).renamed()
 
 
+def inputs_of(
+    shapes: Iterable[Shape], dtypes: Iterable[torch.dtype]
+) -> tuple[tuple[Storage, ...], tuple[Input, ...]]:
+    """Dense inputs of these shapes and dtypes, each with a storage of its own."""
+    storages, inputs = [], []
+    for index, (sizes, dtype) in enumerate(zip(shapes, dtypes, strict=True)):
+        storages.append(Storage(dtype, math.prod(sizes)))
+        inputs.append(Input(f"x{index}", index, dtype, sizes, dense_strides(sizes)))
+    return tuple(storages), tuple(inputs)
+
+
+def draw_shape(pick: Pick, kind: str, ranks: Sequence[int], last: Sequence[int] = ()) -> Shape:
+    """A small shape for most inputs of that kind; its last size may be one of `last`."""
+    rank = 0 if kind == NUMBER else pick.one(ranks)
+    size = pick.one((2, 3, 4))
+    shape = [size] * rank if pick.chance(60) else [pick.integer(1, 4) for _ in range(rank)]
+    if last and rank and pick.chance(30):
+        shape[-1] = pick.one(last)
+    if kind == EMPTY and rank:
+        shape[pick.integer(0, rank - 1)] = 0
+    return tuple(shape)
+
+
 def _pool(pick: Pick, kind: str) -> tuple[tuple[Storage, ...], tuple[Input, ...]]:
     """Tensors for a walk to choose from: most have one shape and dtype."""
     dtype = pick.one(OTHER_DTYPES) if kind == OTHER_DTYPE else torch.float32
     if kind == USUAL and pick.chance(20):
         dtype = torch.bfloat16
-    rank = 0 if kind == NUMBER else pick.one((2, 2, 2, 4, 3, 1, 2))
-    size = pick.one((2, 3, 4))
-    base = [size] * rank if pick.chance(60) else [pick.integer(1, 4) for _ in range(rank)]
-    if kind == EMPTY and rank:
-        base[pick.integer(0, rank - 1)] = 0
-    shape = tuple(base)
+    shape = draw_shape(pick, kind, (2, 2, 2, 4, 3, 1, 2))
+    rank = len(shape)
     shapes = [shape] * ALIKE
     shapes += [shape[::-1], shape[-1:], shape[:1], (*shape[:-1], 1)[:rank], ()]
     # One element per channel, as what a convolution takes.
@@ -470,11 +490,5 @@ def _pool(pick: Pick, kind: str) -> tuple[tuple[Storage, ...], tuple[Input, ...]
     kinds = [dtype] * len(shapes)
     if dtype == torch.bfloat16:  # with weights of 8 bits
         kinds[1] = kinds[2] = torch.int8
-    for index_shape in (shape[:1], (*shape[:-1], 1)[:rank]):
-        shapes.append(index_shape)
-        kinds.append(torch.int64)
-    storages, inputs = [], []
-    for index, (sizes, own) in enumerate(zip(shapes, kinds, strict=True)):
-        storages.append(Storage(own, math.prod(sizes)))
-        inputs.append(Input(f"x{index}", index, own, sizes, dense_strides(sizes)))
-    return tuple(storages), tuple(inputs)
+    shapes += [shape[:1], (*shape[:-1], 1)[:rank]]
+    return inputs_of(shapes, [*kinds, torch.int64, torch.int64])

@@ -1,22 +1,229 @@
 """What rules forget: situations around the calls that a rule matches.
 
 A situation changes the inputs of a plain match, or plays calls before, between and after those of
-the match. Whether it is there, `evidence` measures on the finished program.
+the match (`Weaving`). Whether it is there, `Evidence` measures on the finished program.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from itertools import combinations
 
 import torch
 
 from aliasproof.generators.rules.plain_matches import EMPTY, NUMBER, OTHER_DTYPE, USUAL
-from aliasproof.generators.rules.weaving import Evidence, Weaving
 from aliasproof.generators.scenario_steps import any_view, fresh, overwrite, write_somewhere
-from aliasproof.generators.scene import NoChoice, Pick
-from aliasproof.ir.program import Input, Program, Ref
-from aliasproof.ir.regions import dense_strides, reach
+from aliasproof.generators.scene import NoChoice, Pick, Scene
+from aliasproof.ir.execution import execute, seed_generators
+from aliasproof.ir.program import Input, Program, Ref, rename
+from aliasproof.ir.regions import Region, dense_strides, overlap, reach
+from aliasproof.ir.values import input_tensors
+
+# --- weaving: the calls of a plain match, played into a scene with other calls around them --------
+
+
+@dataclass(frozen=True, slots=True)
+class Matched:
+    """Where the calls of a match are in a program, and the operands that they take.
+
+    `again` are the calls of a second match. `dtypes` are those that the operands usually have.
+    """
+
+    calls: tuple[int, ...]
+    operands: tuple[str, ...]
+    dtypes: frozenset[torch.dtype]
+    again: tuple[int, ...] = ()
+
+
+@dataclass(slots=True)
+class Weaving:
+    """A match that is played call by call. `names` has the values of the plain match."""
+
+    pick: Pick
+    scene: Scene
+    plain: Program
+    names: dict[str, str] = field(init=False)
+    calls: list[int] = field(default_factory=list)
+    played: int = 0
+
+    def __post_init__(self) -> None:
+        self.names = {view.name: view.name for view in self.plain.inputs}
+
+    def compute_operands(self) -> None:
+        """Let some operands be computed from inputs, or be views of what is computed."""
+        for view in self.plain.inputs:
+            if self.pick.chance(25):
+                name = fresh(self.pick, self.scene, view.name)
+                if self.pick.chance(30):
+                    name = self.scene.call("aten.alias.default", Ref(name))[0]
+                self.names[view.name] = name
+
+    def play(self, until: int | None = None) -> None:
+        """Play the next calls of the match; all that are left if `until` is None.
+
+        Raises `NoChoice` if eager refuses one.
+        """
+        stop = len(self.plain) if until is None else until
+        for call in self.plain.instructions[self.played : stop]:
+            self.calls.append(len(self.scene.instructions))
+            args = tuple(rename(argument, self.names) for argument in call.args)
+            kwargs = {key: rename(value, self.names) for key, value in call.kwargs}
+            results = self.scene.call(call.op, *args, named=True, **kwargs)
+            self.names.update(zip(call.results, results, strict=False))
+        self.played = max(self.played, stop)
+
+    # --- values of the match ----------------------------------------------------------------------
+
+    def operand(self) -> str:
+        """An operand of the match. Raises `NoChoice` if it takes none."""
+        if not (operands := self.operands()):
+            raise NoChoice("the match takes no tensor")
+        return self.pick.one(operands)
+
+    def write_operand(self) -> None:
+        """Write an operand: all of it, a view of it, or some elements."""
+        write_somewhere(self.pick, self.scene, self.operand())
+
+    def operands(self) -> list[str]:
+        """The tensors that the match takes."""
+        return list(dict.fromkeys(self.names[view.name] for view in self.plain.inputs))
+
+    def inner(self) -> str:
+        """A value so far that one call of the match makes and another one reads."""
+        read = {name for call in self.plain.instructions for name in call.refs}
+        made = [name for call in self.plain.instructions for name in call.results]
+        inner = [self.names[name] for name in made if name in read and name in self.names]
+        if not inner:
+            raise NoChoice("no call of the match reads another one's result")
+        return self.pick.one(inner)
+
+    def results(self) -> list[str]:
+        """The results of the match so far."""
+        return [self.names[name] for name in self.plain.outputs if name in self.names]
+
+    def value(self, name: str) -> torch.Tensor:
+        """The tensor of that name."""
+        return self.scene.values[name]
+
+    def middle(self) -> int:
+        """A number of calls after which some of the match are still to come."""
+        if len(self.plain) < 2:
+            raise NoChoice("the match is one call")
+        return self.pick.integer(1, len(self.plain) - 1)
+
+
+# --- evidence -------------------------------------------------------------------------------------
+#
+# `Evidence`: what a program really does around a match, measured by a run in eager.
+
+
+@dataclass(slots=True)
+class Evidence:
+    """A program, where its match is, and the regions of memory that its calls write."""
+
+    program: Program
+    matched: Matched
+    values: dict[str, torch.Tensor] = field(init=False)
+    writes: list[list[torch.Tensor]] = field(default_factory=list)  # by call
+
+    def __post_init__(self) -> None:
+        tensors = input_tensors(self.program)
+        names = [view.name for view in self.program.inputs]
+        self.values = dict(zip(names, tensors, strict=True))
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            seed_generators()
+            for call in self.program.instructions:
+                self.writes.append([self.values[name] for name in call.written])
+                execute(call, self.values)
+
+    # --- which calls ------------------------------------------------------------------------------
+
+    def before(self) -> Iterable[int]:
+        """The calls before those of the match."""
+        return range(min(self.matched.calls))
+
+    def between(self) -> Iterable[int]:
+        """The calls among those of the match that are none of it."""
+        calls = self.matched.calls
+        return sorted({*range(min(calls), max(calls))} - {*calls})
+
+    def after(self) -> Iterable[int]:
+        """The calls after those of the match."""
+        return range(max(self.matched.calls) + 1, len(self.program))
+
+    def _others(self) -> Iterator[int]:
+        own = {*self.matched.calls, *self.matched.again}
+        return (index for index in range(len(self.program)) if index not in own)
+
+    # --- what they do -----------------------------------------------------------------------------
+
+    def writes_operand(self, calls: Iterable[int]) -> bool:
+        """True if one of the calls writes bytes of an operand."""
+        return self._writes(calls, self.matched.operands)
+
+    def writes_inner(self) -> bool:
+        """True if a call writes a value that the match makes and reads."""
+        return self._writes(self._others(), self._inner())
+
+    def _writes(self, calls: Iterable[int], names: Iterable[str]) -> bool:
+        regions = [Region.of(self.values[name]) for name in names]
+        return any(
+            overlap(Region.of(written), region)
+            for call in calls
+            for written in self.writes[call]
+            for region in regions
+        )
+
+    def reads_inner(self) -> bool:
+        """True if a value that the match makes and reads has another reader, or is returned."""
+        read = {name for index in self._others() for name in self.program.instructions[index].refs}
+        return bool(self._inner() & {*read, *self.program.outputs})
+
+    def _inner(self) -> set[str]:
+        calls = [self.program.instructions[index] for index in self.matched.calls]
+        made = {name for call in calls for name in call.results}
+        return made & {name for call in calls for name in call.refs}
+
+    # --- operands and results ---------------------------------------------------------------------
+
+    def some_operand(self, accepts: Callable[[torch.Tensor], bool]) -> bool:
+        """True if the function accepts an operand."""
+        return any(accepts(self.values[name]) for name in self.matched.operands)
+
+    def operands_alias(self) -> bool:
+        """True if two operands share a byte."""
+        regions = [Region.of(self.values[name]) for name in self.matched.operands]
+        return any(overlap(one, other) for one, other in combinations(regions, 2))
+
+    def has_other_dtype(self) -> bool:
+        """True if an operand has a dtype that none has usually."""
+        return self.some_operand(lambda tensor: tensor.dtype not in self.matched.dtypes)
+
+    def results(self) -> set[str]:
+        """What calls of the match make."""
+        indices = (*self.matched.calls, *self.matched.again)
+        return {name for index in indices for name in self.program.instructions[index].results}
+
+    def returns_beside(self) -> bool:
+        """True if a result is returned, and with it an operand or a view of one."""
+        regions = [Region.of(self.values[name]) for name in self.matched.operands]
+        returned = set(self.program.outputs)
+        return bool(returned & self.results()) and any(
+            overlap(Region.of(self.values[name]), region)
+            for name in returned - self.results()
+            for region in regions
+        )
+
+    def written_back(self) -> bool:
+        """True if a result is copied into an operand."""
+        return any(
+            self.program.instructions[index].op == "aten.copy_.default"
+            and self.program.instructions[index].refs[1] in self.results()
+            and self.writes_operand([index])
+            for index in self.after()
+        )
+
 
 # --- operand layouts ------------------------------------------------------------------------------
 #
@@ -64,8 +271,7 @@ def _with(program: Program, index: int, view: Input) -> Program:
 def expanded(pick: Pick, program: Program) -> Program:
     """An operand has the same elements along a dimension."""
     reason = "no operand has a dimension with several elements"
-    fits = lambda view: any(size > 1 for size in view.sizes)  # noqa: E731 - one rule per line
-    index, view = _changed(pick, program, fits, reason)
+    index, view = _changed(pick, program, lambda it: any(size > 1 for size in it.sizes), reason)
     dim = pick.one([dim for dim, size in enumerate(view.sizes) if size > 1])
     kept = tuple(1 if each == dim else size for each, size in enumerate(view.sizes))
     strides = dense_strides(kept)
@@ -76,8 +282,7 @@ def expanded(pick: Pick, program: Program) -> Program:
 def transposed(pick: Pick, program: Program) -> Program:
     """An operand has its dimensions in another order in memory."""
     reason = "no operand has two dimensions with several elements"
-    fits = lambda view: sum(size > 1 for size in view.sizes) >= 2  # noqa: E731
-    index, view = _changed(pick, program, fits, reason)
+    index, view = _changed(pick, program, lambda it: sum(n > 1 for n in it.sizes) >= 2, reason)
     strides = dense_strides(view.sizes[::-1])[::-1]
     if strides == view.strides:
         strides = dense_strides(view.sizes)
@@ -105,17 +310,7 @@ def aliased(pick: Pick, program: Program) -> Program:
     span = reach(one.sizes, one.strides)
     offset = one.offset + pick.one((0, 0, 1, span // 2)) if span > 1 else one.offset
     shared = replace(other, storage=one.storage, offset=min(offset, one.offset + span - 1))
-    return without_unused_storages(_with(program, second, shared))
-
-
-def without_unused_storages(program: Program) -> Program:
-    """The program without the storages that no input views."""
-    used = sorted({view.storage for view in program.inputs})
-    return replace(
-        program,
-        storages=tuple(program.storages[index] for index in used),
-        inputs=tuple(replace(view, storage=used.index(view.storage)) for view in program.inputs),
-    )
+    return _with(program, second, shared).without_unused_storages()
 
 
 # --- situations -----------------------------------------------------------------------------------
@@ -143,6 +338,7 @@ class Situation:
 
 
 def match_alone(weaving: Weaving) -> None:
+    """What is left of the match, and its results."""
     weaving.play()
     weaving.scene.wants(*weaving.results())
 
@@ -151,25 +347,25 @@ def match_then_write(weaving: Weaving) -> None:
     """The match, and a write to an operand or the result in most cases: layouts need a reason."""
     weaving.play()
     if weaving.pick.chance(60):
-        write_somewhere(weaving.pick, weaving.scene, weaving.operand())
-    weaving.scene.wants(*weaving.results())
+        weaving.write_operand()
+    match_alone(weaving)
 
 
 def written_before(weaving: Weaving) -> None:
-    write_somewhere(weaving.pick, weaving.scene, weaving.operand())
+    weaving.write_operand()
     match_alone(weaving)
 
 
 def written_between(weaving: Weaving) -> None:
     weaving.play(weaving.middle())
-    write_somewhere(weaving.pick, weaving.scene, weaving.operand())
+    weaving.write_operand()
     match_alone(weaving)
 
 
 def written_after(weaving: Weaving) -> None:
     weaving.play()
-    write_somewhere(weaving.pick, weaving.scene, weaving.operand())
-    weaving.scene.wants(*weaving.results())
+    weaving.write_operand()
+    match_alone(weaving)
 
 
 def inner_read(weaving: Weaving) -> None:
@@ -196,7 +392,7 @@ def match_twice(weaving: Weaving) -> None:
     weaving.play()
     first = weaving.results()
     if weaving.pick.chance(60):
-        write_somewhere(weaving.pick, weaving.scene, weaving.operand())
+        weaving.write_operand()
     weaving.played = 0
     weaving.play()
     weaving.scene.wants(*first[:1], *weaving.results()[:1])
@@ -209,7 +405,7 @@ def beside_operand(weaving: Weaving) -> None:
     shown = any_view(weaving.pick, weaving.scene, operand) if weaving.pick.chance(70) else operand
     if weaving.pick.chance(40):
         write_somewhere(weaving.pick, weaving.scene, operand)
-    weaving.scene.wants(weaving.result(), shown)
+    weaving.scene.wants(weaving.pick.one(weaving.results()), shown)
 
 
 def by_epilogue(weaving: Weaving) -> None:

@@ -10,7 +10,7 @@ import gzip
 import json
 import multiprocessing
 
-from aliasproof.generators.rules.derived import rules_of_torch
+from aliasproof.generators.rules.derived import numbers_of, rules_of_torch
 from aliasproof.generators.rules.kept_matches import (
     Found,
     found_to_json,
@@ -19,22 +19,12 @@ from aliasproof.generators.rules.kept_matches import (
     shipped,
     shipped_file,
 )
-from aliasproof.generators.rules.plain_matches import (
-    KINDS,
-    VARIANTS,
-    plain_match,
-    search_function,
-)
-
-
-def number_of(rule: str) -> int:
-    """How many matches are searched for of each kind."""
-    return 1 if search_function(rule) is not None else VARIANTS
+from aliasproof.generators.rules.plain_matches import KINDS, plain_match
 
 
 def matches_of(rule: str) -> dict[tuple[str, int], Found]:
     """All matches of a rule, or why there is none."""
-    pairs = [(kind, number) for kind in KINDS for number in range(number_of(rule))]
+    pairs = [(kind, number) for kind in KINDS for number in range(numbers_of(rule))]
     return {pair: kept(plain_match, rule, *pair) for pair in pairs}
 
 
@@ -48,7 +38,7 @@ def main() -> None:
         found = dict(zip(rules, pool.imap(matches_of, rules), strict=True))
     data = {
         "rules": groups,
-        "numbers": {rule: number_of(rule) for rule in rules},
+        "numbers": {rule: numbers_of(rule) for rule in rules},
         "matches": {
             key_of(rule, *pair): found_to_json(match)
             for rule, matches in found.items()
