@@ -19,12 +19,7 @@ import torch
 import z3
 
 from aliasproof.ir.errors import UserError
-from benchmarks import (
-    models,
-    planning,
-    rediscovery,
-    sweep,
-)
+from benchmarks import models, planning, rediscovery, sweep
 from benchmarks.tables import Figures, as_json, plain
 
 SECONDS = 120  # of a search, by default

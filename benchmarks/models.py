@@ -196,10 +196,7 @@ def mamba() -> tuple[nn.Module, dict[str, Any]]:
 
 def resnet() -> tuple[nn.Module, dict[str, Any]]:
     config = transformers.ResNetConfig(
-        embedding_size=16,
-        hidden_sizes=[16, 32, 64, 128],
-        depths=[2, 2, 2, 2],
-        layer_type="basic",
+        embedding_size=16, hidden_sizes=[16, 32, 64, 128], depths=[2, 2, 2, 2], layer_type="basic"
     )
     model = transformers.ResNetForImageClassification(config)
     return model, {"pixel_values": torch.randn(4, 3, 64, 64)}
@@ -312,7 +309,6 @@ _MODELS = {
     "LSTM": lstm,
     "U-Net": unet,
 }
-WITHOUT_TRANSFORMERS = ("LSTM", "U-Net")
 
 
 def subjects() -> dict[str, Scene]:
@@ -325,12 +321,6 @@ def subjects() -> dict[str, Scene]:
             scenes["Llama, static KV cache"] = decoding
     scenes |= {name: optimizer(kind, options) for name, kind, options in _optimizers()}
     return scenes
-
-
-def needs_transformers(name: str) -> bool:
-    """True for a scene whose model is one of transformers."""
-    model = name.partition(",")[0]
-    return model in _MODELS and model not in WITHOUT_TRANSFORMERS
 
 
 # --- one side: a scene under a backend, in a process of its own -----------------------------------
@@ -494,7 +484,9 @@ def measure(names: Sequence[str] = ()) -> Models:
         if name not in known:
             raise UserError(f"unknown scene '{name}'; scenes: {'; '.join(known)}")
     names = names or list(known)
-    if any(map(needs_transformers, names)) and importlib.util.find_spec("transformers") is None:
+    of_transformers = _MODELS.keys() - {"LSTM", "U-Net"}
+    needed = any(name.partition(",")[0] in of_transformers for name in names)
+    if needed and importlib.util.find_spec("transformers") is None:
         raise UserError("transformers is not installed; pip install '.[models]'")
     # Sides are forked from a server that has imported torch, and has compiled nothing.
     start_server(["benchmarks.models"])

@@ -194,12 +194,6 @@ SUBJECTS: dict[str, Callable[[], Subject]] = {
 }
 
 
-def subjects(names: Sequence[str]) -> dict[str, Subject]:
-    """The graphs with these names."""
-    torch.manual_seed(0)
-    return {name: SUBJECTS[name]() for name in names}
-
-
 PLANNERS = ("functional", "reinplace", "torch", "plan_memory")
 
 
@@ -233,13 +227,13 @@ def measure(names: Sequence[str] = ()) -> Planning:
     for name in names:
         if name not in SUBJECTS:
             raise UserError(f"unknown graph '{name}'; graphs: {'; '.join(SUBJECTS)}")
-    chosen = subjects(names or list(SUBJECTS))
-    return Planning([graph_plan(name, subject) for name, subject in chosen.items()])
+    torch.manual_seed(0)
+    chosen = {name: SUBJECTS[name]() for name in names or SUBJECTS}
+    return Planning([graph_plan(name, *subject) for name, subject in chosen.items()])
 
 
-def graph_plan(name: str, subject: Subject) -> GraphPlan:
+def graph_plan(name: str, function: Callable[..., Any], inputs: tuple[Tensor, ...]) -> GraphPlan:
     """What each planner makes of a graph."""
-    function, inputs = subject
     functional = remove_noops(functionalize(function, *inputs))
     theirs = torch_reinplace.reinplace(copy.deepcopy(functional), *inputs)
     update_metadata(theirs, *inputs)

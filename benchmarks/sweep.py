@@ -72,10 +72,7 @@ class OfTensors:
     """
 
     def __init__(
-        self,
-        function: Callable[..., Any],
-        arguments: Any,
-        constants: frozenset[int] = frozenset(),
+        self, function: Callable[..., Any], arguments: Any, constants: frozenset[int] = frozenset()
     ) -> None:
         self.function, self.constants = function, constants
         self.leaves, self.spec = pytree.tree_flatten(arguments)
@@ -166,14 +163,9 @@ def _samples(info: Any, dtype: torch.dtype) -> Iterator[list[SampleCall]]:
         forms = [SampleCall(f"sample {number}", function, function.tensors, trains)]
         if in_place is not None and not sample.broadcasts_input:
             written = OfTensors(in_place, arguments)
-            forms.append(
-                SampleCall(
-                    f"sample {number} in place",
-                    written,
-                    written.tensors,
-                    trains and info.supports_inplace_autograd,
-                )
-            )
+            trained = trains and info.supports_inplace_autograd
+            name = f"sample {number} in place"
+            forms.append(SampleCall(name, written, written.tensors, trained))
         yield forms
 
 
@@ -391,7 +383,8 @@ def _outcome_on(call: SampleCall, tensors: Tensors, mode: Mode) -> Outcome | Non
     """The same; the graph is traced for the tensors of the call, and runs on these."""
     step(EAGER_STEP)
     function: Function = call.function
-    fresh, sample = _maker(tensors), _maker(call.tensors)
+    fresh: Callable[[], Tensors] = functools.partial(clone_inputs, tensors)
+    sample: Callable[[], Tensors] = functools.partial(clone_inputs, call.tensors)
     try:
         if mode.trains:
             function, fresh = gradients.conditions(function, fresh, None)
@@ -404,10 +397,6 @@ def _outcome_on(call: SampleCall, tensors: Tensors, mode: Mode) -> Outcome | Non
     except Rejected as error:
         # Of the conditions: no input requires a gradient. Else of an observation.
         return None if "require gradients" in str(error) else Outcome(SweepAnswer.NOT_DENSE)
-
-
-def _maker(tensors: Tensors) -> Callable[[], Tensors]:
-    return lambda: clone_inputs(tensors)
 
 
 class _Comparison:
@@ -476,11 +465,7 @@ def _violations(eager: Observation, other: Observation) -> list[Violation]:
 def _symptoms(violations: Sequence[Violation]) -> set[tuple[str, str]]:
     # Two compilers may raise in other words.
     return {
-        (
-            violation.oracle,
-            "" if violation.oracle == "errors" else f"{violation.kind} {violation.place}",
-        )
-        for violation in violations
+        (it.oracle, "" if it.oracle == "errors" else f"{it.kind} {it.place}") for it in violations
     }
 
 
@@ -528,9 +513,7 @@ class Swept:
         answers: collections.Counter[str] = collections.Counter()
         for (_, answer), count in self.counts.items():
             answers[answer] += count
-        return (
-            f"{self.subject}: {', '.join(f'{count} {answer}' for answer, count in answers.items())}"
-        )
+        return f"{self.subject}: {', '.join(f'{answers[answer]} {answer}' for answer in answers)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -539,15 +522,6 @@ class SweepTable:
 
     subjects: int
     swept: Sequence[Swept]
-
-    def total(self, answer: SweepAnswer) -> int:
-        """How many calls in all modes have this answer."""
-        return sum(
-            count
-            for result in self.swept
-            for (_, given), count in result.counts.items()
-            if given == answer
-        )
 
     def tables(self) -> list[Table]:
         """The answers by mode, what was wrong or crashed as notes, and refusals by reason."""

@@ -7,6 +7,7 @@ import json
 
 import pytest
 
+from aliasproof.reference_pass.capture.footprint import Footprint
 from benchmarks import planning
 from benchmarks.__main__ import BENCHMARKS, main
 from benchmarks.tables import Table, as_json, plain
@@ -20,10 +21,17 @@ def measured() -> planning.Planning:
     return planning.measure(["swap"])
 
 
+def test_a_swap_needs_one_copy(measured):
+    (plan,) = measured.graphs
+    assert plan.footprints["plan_memory"] == Footprint(peak=64 * 64 * 4, calls=1)
+    (table,) = measured.tables()
+    assert table.rows == [plan.row()]
+
+
 def test_a_result_can_be_printed_and_written(measured):
-    for table in measured.tables():
-        assert all(len(row) == len(table.columns) for row in table.rows)
-        assert plain(table).startswith(table.title)
+    (table,) = measured.tables()
+    assert all(len(row) == len(table.columns) for row in table.rows)
+    assert plain(table).startswith(table.title)
     figures = as_json(measured)
     assert json.loads(json.dumps(figures)) == figures
 
@@ -55,6 +63,8 @@ def test_without_a_name_the_benchmarks_are_listed(capsys):
     [
         (["speed"], "unknown benchmark 'speed'"),
         (["planning", "--json", "no/such/folder/f.json"], "cannot write no/such/folder/f.json"),
+        (["planning", "--only", "nothing"], "planning: unknown graph 'nothing'"),
+        (["models", "--only", "GPT-5"], "models: unknown scene 'GPT-5'"),
     ],
 )
 def test_bad_arguments_end_in_one_line(arguments, message, capsys):

@@ -197,8 +197,9 @@ def test_a_death_of_a_pass_is_a_crash_and_the_sweep_goes_on(monkeypatch):
 def test_results_are_kept_and_not_found_again(tmp_path):
     file = tmp_path / "results.jsonl"
     first = measure(samples=1, resume=file, names=["geqrf"])
-    assert first.total(SweepAnswer.RIGHT) > 0
-    assert first.total(SweepAnswer.WRONG) == first.total(SweepAnswer.CRASH) == 0
+    answers = {answer for _, answer in first.swept[0].counts}
+    assert SweepAnswer.RIGHT in answers
+    assert not {SweepAnswer.WRONG, SweepAnswer.CRASH} & answers
     # No second is left, so what is there now comes from the file.
     again = measure(samples=1, resume=file, names=["geqrf"], seconds=0)
     assert again.tables() == first.tables()

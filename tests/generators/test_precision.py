@@ -8,6 +8,7 @@ and names the op, the property and the file to edit.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from typing import Any
 
@@ -25,16 +26,21 @@ from aliasproof.eager.indexed_stores import INDEXED_STORES
 from aliasproof.eager.op_properties import PROPERTIES as OF_OPS
 from aliasproof.eager.op_properties import ROWS, KernelTrait
 from aliasproof.eager.rounding import rounding_name, rounds_alike
+from aliasproof.generators.features import Features
+from aliasproof.generators.inputs import draw_inputs
 from aliasproof.generators.operator import Operator
 from aliasproof.generators.operators import OPERATORS
 from aliasproof.generators.rules.operator_calls import operators, plain_call
 from aliasproof.generators.rules.pattern_walk import in_place_forms
 from aliasproof.generators.rules.plain_matches import USUAL, plain_match, rules
+from aliasproof.generators.scene import NoChoice, Pick, Scene
+from aliasproof.generators.strategies import draw_call
 from aliasproof.ir.custom_operators import NAMESPACE
 from aliasproof.ir.eager_call import is_foreach
 from aliasproof.ir.execution import run
 from aliasproof.ir.program import Instruction, Program
 from aliasproof.ir.schemas import Kind, facts, is_composite, resolve
+from aliasproof.ir.validation import validate
 from aliasproof.ir.values import input_tensors
 from aliasproof.oracles.calls import stores, torch_name
 from aliasproof.oracles.forms import functional_form, view_of_copy
@@ -151,16 +157,65 @@ def undeclared_in(program: Program) -> list[str]:
     return [message for op in called(program) for message in undeclared(op)]
 
 
-def test_every_op_declares_what_the_harness_must_know(
-    subtests: pytest.Subtests, program_with: Callable[[Operator], Program]
+TRIES = 1000  # scenes; the rarest op fits into one of forty
+
+
+def program_with(operator: Operator) -> Program:
+    """A program whose last instruction is a call of the operator."""
+    features = Features()
+    for seed in range(TRIES):
+        pick = Pick(random.Random(seed).randint)
+        scene = Scene(*draw_inputs(pick, features), seed=0)
+        try:
+            draw_call(pick, scene, features, operator)
+        except NoChoice:
+            continue
+        return scene.program(())
+    raise AssertionError(f"{operator.name} fits into none of {TRIES} scenes")
+
+
+# The equivalence oracle learns from these tags that a result depends on tensor data, so its verdict
+# holds for these inputs only.
+TAGS = {torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output}
+
+
+def reads_data(program: Program) -> bool:
+    """True if the shapes of the results cannot be known without tensor data."""
+    mode = FakeTensorMode()
+    fakes = [mode.from_tensor(tensor) for tensor in input_tensors(program)]
+    with mode:
+        try:
+            run(program, fakes)
+        except (DynamicOutputShapeException, DataDependentOutputException):
+            return True
+    return False
+
+
+def test_every_op_is_drawn_and_declares_what_the_harness_must_know(
+    subtests: pytest.Subtests,
 ) -> None:
     for operator in OPERATORS:
         with subtests.test(operator.name):
-            program = program_with(operator)
+            program, op = program_with(operator), resolve(operator.name)
+            assert program.instructions[-1].op == operator.name
+            validate(program)
             assert undeclared_in(program) == []
             # Of `detach_` only autograd takes notice.
-            if not is_composite(resolve(operator.name)) and operator.name != "aten.detach_.default":
-                assert resolve(operator.name) in called(program)
+            if not is_composite(op) and operator.name != "aten.detach_.default":
+                assert op in called(program)
+            # A composite op reads data by an op that has a tag.
+            tagged = is_composite(op) or bool(TAGS & set(op.tags))
+            assert tagged or not reads_data(program), (
+                f"{operator.name}: reads tensor data and torch does not tag it; name it in"
+                " oracles/uninterpreted.py, where the tags are read"
+            )
+
+
+def test_a_run_without_data_shows_which_ops_read_it() -> None:
+    program = program_with(OPERATORS[0])
+    assert not reads_data(program)
+    nonzero = Instruction("aten.nonzero.default", program.instructions[-1].args[:1])
+    assert reads_data(program.with_instruction(len(program) - 1, nonzero))
 
 
 # Of these operators of torch 2.15, eager accepts no draw.
@@ -232,48 +287,6 @@ def test_no_op_is_declared_twice() -> None:
     stores = {str(packet).removeprefix("aten.").rstrip("_") for packet in INDEXED_STORES}
     assert not any(OF_OPS[name].equal for name in stores)
     assert not any(hashed_as_a_whole(name) for name in (*MOVES, *REORDERED))
-
-
-# --- tensor data shown to Python ------------------------------------------------------------------
-
-# The equivalence oracle learns from these tags that a result depends on tensor data, so its verdict
-# holds for these inputs only.
-TAGS = {torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output}
-
-
-def reads_data(program: Program) -> bool:
-    """True if the shapes of the results cannot be known without tensor data."""
-    mode = FakeTensorMode()
-    fakes = [mode.from_tensor(tensor) for tensor in input_tensors(program)]
-    with mode:
-        try:
-            run(program, fakes)
-        except (DynamicOutputShapeException, DataDependentOutputException):
-            return True
-    return False
-
-
-def test_an_op_that_shows_tensor_data_has_a_tag(
-    subtests: pytest.Subtests, program_with: Callable[[Operator], Program]
-) -> None:
-    for operator in OPERATORS:
-        with subtests.test(operator.name):
-            # A composite op reads data by an op that has a tag.
-            op = resolve(operator.name)
-            tagged = is_composite(op) or bool(TAGS & set(op.tags))
-            assert tagged or not reads_data(program_with(operator)), (
-                f"{operator.name}: reads tensor data and torch does not tag it; name it in"
-                " oracles/uninterpreted.py, where the tags are read"
-            )
-
-
-def test_a_run_without_data_shows_which_ops_read_it(
-    program_with: Callable[[Operator], Program],
-) -> None:
-    program = program_with(OPERATORS[0])
-    assert not reads_data(program)
-    nonzero = Instruction("aten.nonzero.default", program.instructions[-1].args[:1])
-    assert reads_data(program.with_instruction(len(program) - 1, nonzero))
 
 
 def test_the_absolute_value_of_a_complex_number_rounds_more_than_once() -> None:

@@ -11,7 +11,9 @@ from torch import Tensor
 from torch._inductor import config
 
 from aliasproof.generators.features import Features
+from aliasproof.generators.rules import operator_calls
 from aliasproof.generators.rules.derived import (
+    OF_OPERATORS,
     Derived,
     derive,
     drawn_rules,
@@ -22,10 +24,16 @@ from aliasproof.generators.rules.derived import (
 )
 from aliasproof.generators.rules.kept_matches import shipped
 from aliasproof.generators.rules.matching import RAISES, refusal
+from aliasproof.generators.rules.operator_calls import CALLS, operators, plain_call, tabled
 from aliasproof.generators.rules.pattern_walk import in_place_forms
 from aliasproof.generators.rules.plain_matches import (
+    EMPTY,
+    KINDS,
+    NUMBER,
+    OTHER_DTYPE,
     USUAL,
     found,
+    has_kind,
     is_frozen,
     is_written,
     out_of_reach,
@@ -39,10 +47,11 @@ from aliasproof.generators.sites.all_sites import recording
 from aliasproof.generators.sites.patterns import check_of
 from aliasproof.generators.strategies import sample
 from aliasproof.ir.execution import ProgramFunction, run, seed_generators
-from aliasproof.ir.program import Program
+from aliasproof.ir.program import Input, Program
 from aliasproof.ir.serialization import dumps, loads
 from aliasproof.ir.values import input_tensors
 from aliasproof.targets.registry import target
+from tests.short_programs import program_of, view
 
 # Written by hand and traced; of one call, of several, and with a list; one that returns two values.
 SAMPLE = (
@@ -56,12 +65,26 @@ SAMPLE = (
     "post_grad.pass_patterns[2]/addmm(aten.add)",
     "post_grad.pass_patterns[2]/register_partial_reduction_pattern.reuse_partial(aten.amax.default)",
 )
+# In the table of operators and not; of images, by index, with a list, in place, with two results.
+OPERATORS = (
+    "aten.addmm.default",
+    "aten.avg_pool2d.default",
+    "aten.constant_pad_nd.default",
+    "aten.gather.default",
+    "aten.hstack.default",
+    "aten.logsumexp.default",
+    "aten.mul_.Tensor",
+    "aten.var_mean.correction",
+)
+DECOMPOSED = ("aten.logaddexp.default", "aten.huber_loss.default", "aten.trace.default")
+ADD = "aten.add.Tensor"
 OF_THE_ISSUE = 16  # situations
 ONLY_RULES = Features(rules=100, groups=("view", "in-place"), scenarios=(), gradients=False)
 
 
-def plain(rule: str) -> Program:
-    program = plain_match(rule, USUAL, 0)
+def plain(rule: str, kind: str = USUAL, number: int = 0) -> Program:
+    search = plain_call if rule.startswith(OF_OPERATORS) else plain_match
+    program = search(rule, kind, number)
     assert isinstance(program, Program), program
     return program
 
@@ -119,43 +142,51 @@ def test_a_setting_that_a_check_asks_for_is_found() -> None:
     assert same_calls.refused.startswith(f"{first} comes first")
 
 
-@pytest.mark.parametrize("rule", SAMPLE)
+@pytest.mark.parametrize("rule", [*SAMPLE, *DECOMPOSED])
 def test_the_rule_fires_on_its_plain_match(rule: str) -> None:
-    assert rule in fired(plain(rule))
+    site = f"decomposition/{rule}" if rule in DECOMPOSED else rule
+    assert site in fired(plain(rule))
 
 
-@pytest.mark.parametrize("rule", SAMPLE)
-def test_each_situation_is_there_or_has_a_reason(rule: str) -> None:
-    met = {name for name in NAMES if any(_holds(rule, name, seed) for seed in range(8))}
-    refused = {name for name in NAMES if all(_refused(rule, name, seed) for seed in range(8))}
-    assert met | refused == set(NAMES)
-    assert {"alone", "operand written after", "match twice"} <= met or not plain(rule).inputs
+@pytest.mark.parametrize("name", OPERATORS)
+def test_a_plain_call_has_the_call_and_eager_accepts_it(name: str) -> None:
+    for number in range(CALLS):
+        program = plain(name, number=number)
+        assert name in {call.op for call in program.instructions}
+        assert all(isinstance(it, Tensor) for it in run(program, input_tensors(program)))
+    assert len(plain(name, number=3)) > 1
 
 
-def _derived(rule: str, situation: str, seed: int) -> Derived:
+def _derived(rule: str, situation: str, seed: int = 0) -> Derived:
     pick = Pick(random.Random(seed).randint)
     return derive(pick, rule, BY_NAME[situation], Counts())
 
 
-def _holds(rule: str, situation: str, seed: int) -> bool:
-    try:
-        return holds(_derived(rule, situation, seed), situation)
-    except NoChoice:
-        return False
+def _tried(rule: str, situation: str) -> str:
+    """Whether the situation is "there" for one of eight seeds, or "refused" for all of them."""
+    reasons = []
+    for seed in range(8):
+        try:
+            if holds(_derived(rule, situation, seed), situation):
+                return "there"
+        except NoChoice as error:
+            reasons.append(str(error) or error.__cause__)
+    return "refused" if len(reasons) == 8 and all(reasons) else "neither"
 
 
-def _refused(rule: str, situation: str, seed: int) -> bool:
-    try:
-        _derived(rule, situation, seed)
-    except NoChoice as error:
-        return bool(str(error) or error.__cause__)
-    return False
+@pytest.mark.parametrize("rule", [*SAMPLE, ADD])
+def test_each_situation_is_there_or_has_a_reason(rule: str) -> None:
+    tried = {name: _tried(rule, name) for name in NAMES}
+    assert "neither" not in tried.values()
+    met = {name for name in NAMES if tried[name] == "there"}
+    assert {"alone", "operand written after", "match twice"} <= met or not plain(rule).inputs
+    assert rule != ADD or met == set(NAMES)
 
 
 def test_what_is_measured_is_not_there_by_itself() -> None:
     """A plain match has no situation but that it is alone."""
     rule = "post_grad.pass_patterns[2]/addmm(aten.add)"
-    derived = _derived(rule, "alone", 0)
+    derived = _derived(rule, "alone")
     seen = {situation.name for situation in SITUATIONS if holds(derived, situation.name)}
     assert seen <= {"alone", "operand expanded", "operand transposed"}
     assert len(SITUATIONS) == OF_THE_ISSUE
@@ -201,6 +232,38 @@ def test_a_rule_that_no_program_meets_says_why() -> None:
     assert all(
         "match" in reason or "draw" in reason or "run" in reason for reason in reasons if reason
     )
+
+
+def test_a_kind_is_what_an_input_is_like() -> None:
+    known = {view.dtype for view in plain(ADD).inputs}
+    assert any(0 in view.sizes for view in plain(ADD, EMPTY).inputs)
+    assert any(view.sizes == () for view in plain(ADD, NUMBER).inputs)
+    assert any(view.dtype not in known for view in plain(ADD, OTHER_DTYPE).inputs)
+    assert len(KINDS) == 4
+
+
+def test_most_operators_of_the_tables_are_drawn_and_others_have_a_reason() -> None:
+    assert operators() in drawn_rules()
+    assert len(operators()) > 700
+    for name in set(tabled()) - set(operators()):
+        assert operator_calls.out_of_reach(name)
+    with pytest.raises(NoChoice, match="autograd calls it"):
+        _derived("aten.tanh_backward.default", "alone")
+
+
+@pytest.mark.parametrize(
+    ("kind", "operand"),
+    [
+        (EMPTY, view(2, 0)),
+        (NUMBER, view()),
+        (OTHER_DTYPE, view(2, dtype=torch.int64)),
+        (USUAL, view(2)),
+    ],
+)
+def test_a_program_has_the_kind_of_its_operand_and_no_other(kind: str, operand: Input) -> None:
+    usual = program_of("v0 = aten.neg.default(x0)\nreturn (v0,)", view(2))
+    program = program_of("v0 = aten.neg.default(x0)\nreturn (v0,)", operand)
+    assert {it for it in KINDS if has_kind(program, it, usual)} == {kind, USUAL}
 
 
 def test_the_matches_of_the_package_are_those_of_this_torch() -> None:

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -343,6 +344,27 @@ def test_outputs_are_of_every_kind(drawn: list[Program]) -> None:
     ]
     assert sum(bool(set(program.outputs) & set(results)) for program in drawn) > 50
     assert sum(len(set(program.outputs)) == len(program.outputs) for program in drawn) == len(drawn)
+
+
+# --- the special fill -----------------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore")  # of torch, about odd programs
+def test_about_a_quarter_of_the_programs_is_special() -> None:
+    drawn = [program for seed in range(40) for program in sample(swarm(seed), seed, 10)]
+    assert 0.15 < sum(program.fill == "special" for program in drawn) / len(drawn) < 0.3
+
+
+@pytest.mark.filterwarnings("ignore")  # of torch, about odd programs
+def test_the_fill_changes_nothing_else() -> None:
+    for seed in range(5):
+        plain = list(sample(swarm(seed), seed, 10, special_share=0))
+        mixed = list(sample(swarm(seed), seed, 10))
+        special = list(sample(swarm(seed), seed, 10, special_share=1))
+        assert plain == [replace(program, fill="plain") for program in mixed]
+        assert plain == [replace(program, fill="plain") for program in special]
+        # Where eager refuses special values, as indices for example, the program stays plain.
+        assert sum(program.fill == "special" for program in special) > 5
 
 
 # --- small once shrunk ----------------------------------------------------------------------------
