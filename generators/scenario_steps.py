@@ -328,16 +328,23 @@ class Scenario:
 
 
 class ScenarioTable(list[Scenario]):
-    """The scenarios of one layer, in their order."""
+    """The scenarios that are meant for these layers, in their order."""
+
+    def __init__(self, *layers: str) -> None:
+        super().__init__()
+        self.layers = layers
 
     def add(
-        self, sketch: str, layers: tuple[str, ...], family: str, name: str = ""
+        self, sketch: str, family: str, layers: tuple[str, ...] = (), name: str = ""
     ) -> Callable[[Play], Play]:
-        """Add the decorated function as a line. By default, it has the name of the function."""
+        """Add the decorated function as a line. By default, it has the name of the function.
+
+        Where `layers` are given, it is meant for these in place of those of the table.
+        """
 
         def added(play: Play) -> Play:
             line = name or play.__name__.replace("_", " ")
-            self.append(Scenario(line, sketch, layers, family, play))
+            self.append(Scenario(line, sketch, layers or self.layers, family, play))
             return play
 
         return added

@@ -44,7 +44,7 @@ from aliasproof.ir.program import Ref
 
 # --- graph passes: what Inductor's patterns match, and what almost matches ------------------------
 
-GRAPH_PASS_SCENARIOS = ScenarioTable()
+GRAPH_PASS_SCENARIOS = ScenarioTable(GRAPH_PASSES)
 
 
 def copy_that_changes_nothing(pick: Pick, scene: Scene, name: str) -> str:
@@ -72,7 +72,6 @@ def copy_that_changes_nothing(pick: Pick, scene: Scene, name: str) -> str:
 
 @GRAPH_PASS_SCENARIOS.add(
     "a = x.clone(); b = x + 0; x.add_(1); return a, b",
-    (GRAPH_PASSES,),
     "collapsed-copies, copy-of-written-input; noop_registry in post_grad.py",
 )
 def equal_copies(pick: Pick, scene: Scene) -> None:
@@ -99,7 +98,6 @@ def constant(pick: Pick, scene: Scene, name: str) -> str:
 
 @GRAPH_PASS_SCENARIOS.add(
     "y = x + zeros_like(x); x.mul_(2); return y",
-    (GRAPH_PASSES,),
     "identity-arithmetic, negative-zero, zero-times-input",
 )
 def constant_operand(pick: Pick, scene: Scene) -> None:
@@ -122,7 +120,6 @@ def constant_operand(pick: Pick, scene: Scene) -> None:
 
 @GRAPH_PASS_SCENARIOS.add(
     "full_like(x, 2).cumsum(0); ones_like(x) + full_like(y, 100)",
-    (GRAPH_PASSES,),
     "cumsum-of-constant, cumsum-of-number, folded-numbers",
 )
 def folded_constants(pick: Pick, scene: Scene) -> None:
@@ -139,7 +136,7 @@ def folded_constants(pick: Pick, scene: Scene) -> None:
 
 
 @GRAPH_PASS_SCENARIOS.add(
-    "zeros_like(x).scatter(0, i, 1)", (GRAPH_PASSES,), "scatter-in-float32, scatter-into-number"
+    "zeros_like(x).scatter(0, i, 1)", "scatter-in-float32, scatter-into-number"
 )
 def scatter_into_constant(pick: Pick, scene: Scene) -> None:
     """A store of a number into a constant tensor, at indices along a dimension."""
@@ -157,9 +154,7 @@ def scatter_into_constant(pick: Pick, scene: Scene) -> None:
 
 
 @GRAPH_PASS_SCENARIOS.add(
-    "a, b = cat([x, y]).split(2); x.add_(1); return a, b",
-    (GRAPH_PASSES,),
-    "split-of-cat, promoting-cat",
+    "a, b = cat([x, y]).split(2); x.add_(1); return a, b", "split-of-cat, promoting-cat"
 )
 def split_of_cat(pick: Pick, scene: Scene) -> None:
     """The parts of a `cat` are its operands, if sizes and dtypes agree."""
@@ -179,9 +174,7 @@ def split_of_cat(pick: Pick, scene: Scene) -> None:
     scene.wants(*parts)
 
 
-@GRAPH_PASS_SCENARIOS.add(
-    "y = cat(x.split([1, 3])); x.add_(1); return y", (GRAPH_PASSES,), "cat-of-split"
-)
+@GRAPH_PASS_SCENARIOS.add("y = cat(x.split([1, 3])); x.add_(1); return y", "cat-of-split")
 def cat_of_split(pick: Pick, scene: Scene) -> None:
     """The parts of a tensor put together again: all of them or some, in any order."""
     name = some_or_new(pick, scene, 40, has_rows)
@@ -198,9 +191,7 @@ def cat_of_split(pick: Pick, scene: Scene) -> None:
 
 
 @GRAPH_PASS_SCENARIOS.add(
-    "a = cat([x, y], 1); b = cat([a, a[:, :2]], 1); a.zero_()",
-    (GRAPH_PASSES,),
-    "cat_slice_cat in post_grad.py",
+    "a = cat([x, y], 1); b = cat([a, a[:, :2]], 1); a.zero_()", "cat_slice_cat in post_grad.py"
 )
 def cat_of_slice_of_cat(pick: Pick, scene: Scene) -> None:
     """A `cat` with a slice of another `cat`, and a write to one of them."""
@@ -216,7 +207,7 @@ def cat_of_slice_of_cat(pick: Pick, scene: Scene) -> None:
     scene.wants(outer, inner)
 
 
-@GRAPH_PASS_SCENARIOS.add("cat([x[0:0].double(), x])", (GRAPH_PASSES,), "cat-of-empties")
+@GRAPH_PASS_SCENARIOS.add("cat([x[0:0].double(), x])", "cat-of-empties")
 def cat_of_empties(pick: Pick, scene: Scene) -> None:
     """A `cat` with operands that have no elements, of the same dtype or another."""
     name = some(pick, scene, lambda tensor: tensor.dim() >= 1 and not tensor.is_complex())
@@ -232,7 +223,6 @@ def cat_of_empties(pick: Pick, scene: Scene) -> None:
 
 @GRAPH_PASS_SCENARIOS.add(
     "y = x.permute(1, 0).permute(1, 0); y.add_(1); return x",
-    (GRAPH_PASSES,),
     "pointless_view_pair, pointless_permute_pair, pointless_convert in joint_graph.py",
 )
 def undone_pair(pick: Pick, scene: Scene) -> None:
@@ -258,9 +248,7 @@ def undone_pair(pick: Pick, scene: Scene) -> None:
     scene.wants(back, name)
 
 
-@GRAPH_PASS_SCENARIOS.add(
-    "a = x @ x.t(); b = a + 2 * y; a.zero_(); return b", (GRAPH_PASSES,), "pattern-keywords"
-)
+@GRAPH_PASS_SCENARIOS.add("a = x @ x.t(); b = a + 2 * y; a.zero_(); return b", "pattern-keywords")
 def fused_products(pick: Pick, scene: Scene) -> None:
     """Matrix products with a sum or another product, which a compiler merges into one call."""
     left = some(pick, scene, is_matrix)
@@ -280,9 +268,7 @@ def fused_products(pick: Pick, scene: Scene) -> None:
     scene.wants(result, *([first] if pick.chance(30) else []))
 
 
-@GRAPH_PASS_SCENARIOS.add(
-    "a = x / c; return a - a.amax(0, True)", (GRAPH_PASSES,), "softmax-of-integers"
-)
+@GRAPH_PASS_SCENARIOS.add("a = x / c; return a - a.amax(0, True)", "softmax-of-integers")
 def scaled_then_maximum(pick: Pick, scene: Scene) -> None:
     """A scaled tensor minus its maximum, as in a softmax; the scale may be an integer or 0."""
     name = some(pick, scene, lambda tensor: has_rows(tensor) and is_real(tensor))
@@ -305,8 +291,8 @@ def scaled_then_maximum(pick: Pick, scene: Scene) -> None:
 
 @GRAPH_PASS_SCENARIOS.add(
     "a = x.amax(0); x.add_(1); b = x.amax()",
-    (GRAPH_PASSES, CODE_GENERATION),
     "reuse_partial in post_grad.py",
+    (GRAPH_PASSES, CODE_GENERATION),
 )
 def reductions_of_one(pick: Pick, scene: Scene) -> None:
     """A tensor is reduced along a dimension and as a whole; one may be made from the other."""
@@ -320,9 +306,7 @@ def reductions_of_one(pick: Pick, scene: Scene) -> None:
 
 
 @GRAPH_PASS_SCENARIOS.add(
-    "a = x * 2; x.add_(1); b = x * 2; a.zero_()",
-    (GRAPH_PASSES,),
-    "common subexpressions across a write",
+    "a = x * 2; x.add_(1); b = x * 2; a.zero_()", "common subexpressions across a write"
 )
 def repeated_expression(pick: Pick, scene: Scene) -> None:
     """The same computation twice, with a write to its operand or its result in between."""
@@ -340,7 +324,7 @@ def repeated_expression(pick: Pick, scene: Scene) -> None:
 
 # --- code generation: what is fused with a write, computed late, or shares a buffer ---------------
 
-CODE_SCENARIOS = ScenarioTable()
+CODE_SCENARIOS = ScenarioTable(CODE_GENERATION)
 
 
 def product(pick: Pick, scene: Scene) -> str:
@@ -352,7 +336,7 @@ def product(pick: Pick, scene: Scene) -> str:
     return scene.call("aten.mm.default", Ref(left), Ref(right))[0]
 
 
-@CODE_SCENARIOS.add("x[i] = 5; x.add_(x.flip(0) + 1)", (CODE_GENERATION,), "fused-copy-back")
+@CODE_SCENARIOS.add("x[i] = 5; x.add_(x.flip(0) + 1)", "fused-copy-back")
 def read_elsewhere(pick: Pick, scene: Scene) -> None:
     """A tensor is written with what is computed from other positions of it.
 
@@ -378,7 +362,7 @@ def read_elsewhere(pick: Pick, scene: Scene) -> None:
         scene.wants(read)
 
 
-@CODE_SCENARIOS.add("x[(x + 1) % 3] = v", (CODE_GENERATION,), "index-read-while-written")
+@CODE_SCENARIOS.add("x[(x + 1) % 3] = v", "index-read-while-written")
 def index_from_written(pick: Pick, scene: Scene) -> None:
     """The indices or the mask of a store are computed from the tensor that is written."""
     name = some(pick, scene, has_rows)
@@ -397,9 +381,7 @@ def index_from_written(pick: Pick, scene: Scene) -> None:
 
 
 @CODE_SCENARIOS.add(
-    "a = x.t() + 1; x[i] = a.sum(); return a * 2",
-    (CODE_GENERATION,),
-    "dtype-view-read-late, view-of-replaced-buffer",
+    "a = x.t() + 1; x[i] = a.sum(); return a * 2", "dtype-view-read-late, view-of-replaced-buffer"
 )
 def view_read_late(pick: Pick, scene: Scene) -> None:
     """A value computed from a view is used before and after a write to the viewed tensor.
@@ -426,9 +408,7 @@ def view_read_late(pick: Pick, scene: Scene) -> None:
     scene.wants(fresh(pick, scene, value), base)
 
 
-@CODE_SCENARIOS.add(
-    "a = x + 1; b = cat([a, x]); a[i] = 5; return b, a * a", (CODE_GENERATION,), "cat-input-written"
-)
+@CODE_SCENARIOS.add("a = x + 1; b = cat([a, x]); a[i] = 5; return b, a * a", "cat-input-written")
 def cat_and_write(pick: Pick, scene: Scene) -> None:
     """The operands of `cat` or its result are written while the others are read."""
     first = some_or_new(pick, scene, 70, has_rows)
@@ -441,9 +421,7 @@ def cat_and_write(pick: Pick, scene: Scene) -> None:
     scene.wants(result, combine(pick, scene, first, first), first)
 
 
-@CODE_SCENARIOS.add(
-    "a, i = x.min(0); x.zero_()", (CODE_GENERATION,), "narrow-minimum, bool-argmin, any-of-uint8"
-)
+@CODE_SCENARIOS.add("a, i = x.min(0); x.zero_()", "narrow-minimum, bool-argmin, any-of-uint8")
 def extremes(pick: Pick, scene: Scene) -> None:
     """The smallest or largest elements, of a dimension or all, beside a write to the operand."""
     name = some(pick, scene, lambda tensor: has_rows(tensor) and not tensor.is_complex())
@@ -474,9 +452,7 @@ def extremes(pick: Pick, scene: Scene) -> None:
 
 
 @CODE_SCENARIOS.add(
-    "a = x.sum(0, True); x.sub_(a); b = x.sum(0)",
-    (CODE_GENERATION,),
-    "a reduction fused with a write of its operand",
+    "a = x.sum(0, True); x.sub_(a); b = x.sum(0)", "a reduction fused with a write of its operand"
 )
 def write_after_reduction(pick: Pick, scene: Scene) -> None:
     """A tensor is written with the result of its own reduction, as in a normalization."""
@@ -494,9 +470,7 @@ def write_after_reduction(pick: Pick, scene: Scene) -> None:
 
 
 @CODE_SCENARIOS.add(
-    "a = x + 1; v = a.view(int16); b = a @ x; c = b @ x; return v, c",
-    (CODE_GENERATION,),
-    "planned-over-output",
+    "a = x + 1; v = a.view(int16); b = a @ x; c = b @ x; return v, c", "planned-over-output"
 )
 def chain_of_buffers(pick: Pick, scene: Scene) -> None:
     """Many values of one size that die soon, while a view of an early one is returned.
@@ -527,9 +501,7 @@ def chain_of_buffers(pick: Pick, scene: Scene) -> None:
     scene.wants(view, value)
 
 
-@CODE_SCENARIOS.add(
-    "a = x + 1; b = a.flip(0) + 1; b[i] = 5; return b", (CODE_GENERATION,), "in-place buffers"
-)
+@CODE_SCENARIOS.add("a = x + 1; b = a.flip(0) + 1; b[i] = 5; return b", "in-place buffers")
 def born_as_another_dies(pick: Pick, scene: Scene) -> None:
     """A value is read for the last time by the call that makes one of the same size."""
     name = some(pick, scene, not_empty)
@@ -544,8 +516,8 @@ def born_as_another_dies(pick: Pick, scene: Scene) -> None:
 
 @CODE_SCENARIOS.add(
     "x // (y * 0.1); x % y; round(x * 2500, decimals=-3)",
-    (CODE_GENERATION, GRAPH_PASSES),
     "floor-of-quotient, remainder-of-infinity, rounded-by-reciprocal",
+    (CODE_GENERATION, GRAPH_PASSES),
 )
 def rounded_quotients(pick: Pick, scene: Scene) -> None:
     """Quotients and remainders, whose generated code is another formula than eager's kernel."""
@@ -577,8 +549,8 @@ def rounded_quotients(pick: Pick, scene: Scene) -> None:
 
 @CODE_SCENARIOS.add(
     "a = ldexp(x.half(), y); x.zero_(); return a",
-    (CODE_GENERATION, GRAPH_PASSES),
     "ldexp-dtype, complex-numbers",
+    (CODE_GENERATION, GRAPH_PASSES),
 )
 def promoted_operands(pick: Pick, scene: Scene) -> None:
     """Operands of several dtypes, with dimensions and without: the result has one dtype."""
@@ -601,9 +573,7 @@ def promoted_operands(pick: Pick, scene: Scene) -> None:
 
 
 @CODE_SCENARIOS.add(
-    "a = x + 1; v = a[1:]; w = a[::2]; v[i] = 5; return w, a",
-    (CODE_GENERATION,),
-    "views of a buffer that is written",
+    "a = x + 1; v = a[1:]; w = a[::2]; v[i] = 5; return w, a", "views of a buffer that is written"
 )
 def write_beside_view(pick: Pick, scene: Scene) -> None:
     """Two views of one new tensor: one is written by index, the other is read and returned."""

@@ -43,12 +43,10 @@ from aliasproof.ir.regions import Region, overlap
 
 # --- reinplacing ----------------------------------------------------------------------------------
 
-REINPLACING_SCENARIOS = ScenarioTable()
+REINPLACING_SCENARIOS = ScenarioTable(REINPLACING)
 
 
-@REINPLACING_SCENARIOS.add(
-    "y = select_scatter(y, y[0] + 1, 0, 0), twice", (REINPLACING,), "reinplaced-scatter"
-)
+@REINPLACING_SCENARIOS.add("y = select_scatter(y, y[0] + 1, 0, 0), twice", "reinplaced-scatter")
 def scatter_chain(pick: Pick, scene: Scene) -> None:
     """What functionalization emits for a write through a view: view, change, scatter back.
 
@@ -72,7 +70,7 @@ def scatter_chain(pick: Pick, scene: Scene) -> None:
 
 
 @REINPLACING_SCENARIOS.add(
-    "t = x.clone(); x.copy_(y); y.copy_(t)", (REINPLACING, GRAPH_PASSES), "copy-of-written-input"
+    "t = x.clone(); x.copy_(y); y.copy_(t)", "copy-of-written-input", (REINPLACING, GRAPH_PASSES)
 )
 def swap(pick: Pick, scene: Scene) -> None:
     """Exchange the contents of two tensors with the help of a clone.
@@ -93,9 +91,7 @@ def swap(pick: Pick, scene: Scene) -> None:
     scene.call("aten.copy_.default", Ref(second), Ref(saved))
 
 
-@REINPLACING_SCENARIOS.add(
-    "x.t() * x; x.add_(x.alias())", (REINPLACING,), "reinplaced-operands, inductor-operands"
-)
+@REINPLACING_SCENARIOS.add("x.t() * x; x.add_(x.alias())", "reinplaced-operands, inductor-operands")
 def aliased_operands(pick: Pick, scene: Scene) -> None:
     """One call with two operands that alias, often the same tensor twice."""
     # A pass may overwrite a new tensor in place, unless the other operand reads it.
@@ -113,9 +109,7 @@ def aliased_operands(pick: Pick, scene: Scene) -> None:
 
 
 @REINPLACING_SCENARIOS.add(
-    "y = x + 1; v = y.alias(); z = y + 1; v.zero_(); return y, z",
-    (REINPLACING,),
-    "reinplaced-result-outlives",
+    "y = x + 1; v = y.alias(); z = y + 1; v.zero_(); return y, z", "reinplaced-result-outlives"
 )
 def return_overwritten(pick: Pick, scene: Scene) -> None:
     """Values with an alias that is overwritten afterwards.
@@ -130,7 +124,6 @@ def return_overwritten(pick: Pick, scene: Scene) -> None:
 
 @REINPLACING_SCENARIOS.add(
     "y = slice_scatter(x, x[0:2] + 1, 0, 0, 2); v = y[1:3]; x.zero_()",
-    (REINPLACING,),
     "partial overlap of scatter and view",
 )
 def scatter_in_part(pick: Pick, scene: Scene) -> None:
@@ -148,9 +141,7 @@ def scatter_in_part(pick: Pick, scene: Scene) -> None:
     scene.wants(scattered, fresh(pick, scene, after), base)
 
 
-@REINPLACING_SCENARIOS.add(
-    "y = index_put(x.expand(2, 4), [i], v); use(x)", (REINPLACING,), "reinplaced-overlap"
-)
+@REINPLACING_SCENARIOS.add("y = index_put(x.expand(2, 4), [i], v); use(x)", "reinplaced-overlap")
 def expanded_then_scattered(pick: Pick, scene: Scene) -> None:
     """A functional store into an expanded tensor: each copy may get another value."""
     base = some_or_new(pick, scene, 70, not_empty)
@@ -175,7 +166,6 @@ def expanded_then_scattered(pick: Pick, scene: Scene) -> None:
 
 @REINPLACING_SCENARIOS.add(
     "a = select_scatter(x[0:2], v, 0, 0); b = slice_scatter(x, a, 0, 0, 2); return a, b",
-    (REINPLACING,),
     "fused-scatters",
 )
 def nested_scatters(pick: Pick, scene: Scene) -> None:
@@ -196,9 +186,7 @@ def nested_scatters(pick: Pick, scene: Scene) -> None:
 
 
 @REINPLACING_SCENARIOS.add(
-    "y = select_scatter(x, v, 0, 0); x.zero_(); return y",
-    (REINPLACING,),
-    "reinplaced-result-outlives",
+    "y = select_scatter(x, v, 0, 0); x.zero_(); return y", "reinplaced-result-outlives"
 )
 def scatter_beside_write(pick: Pick, scene: Scene) -> None:
     """A scatter of a tensor that is written later; a compiler may put the scatter into it."""
@@ -217,9 +205,7 @@ def scatter_beside_write(pick: Pick, scene: Scene) -> None:
 
 
 @REINPLACING_SCENARIOS.add(
-    "y = diagonal_scatter(x, v); x.diagonal(1).zero_(); return y",
-    (REINPLACING,),
-    "reinplaced-result-outlives",
+    "y = diagonal_scatter(x, v); x.diagonal(1).zero_(); return y", "reinplaced-result-outlives"
 )
 def diagonal_write(pick: Pick, scene: Scene) -> None:
     """A scatter into a diagonal, and a write to the matrix or another diagonal of it."""
@@ -235,8 +221,8 @@ def diagonal_write(pick: Pick, scene: Scene) -> None:
 
 @REINPLACING_SCENARIOS.add(
     "y = index_put(x.clone(), [i], v); x.copy_(y); use(y)",
-    (REINPLACING, GRAPH_PASSES),
     "copy-of-written-input",
+    (REINPLACING, GRAPH_PASSES),
 )
 def put_into_clone(pick: Pick, scene: Scene) -> None:
     """A functional store by index into a copy, while the original is read or written later."""
@@ -258,7 +244,7 @@ def put_into_clone(pick: Pick, scene: Scene) -> None:
 
 
 @REINPLACING_SCENARIOS.add(
-    "put(i, i, i); index_put(i, [i.alias()], i.flip(0))", (REINPLACING,), "inductor-operands"
+    "put(i, i, i); index_put(i, [i.alias()], i.flip(0))", "inductor-operands"
 )
 def indices_alias_destination(pick: Pick, scene: Scene) -> None:
     """A store by index whose indices or values are the destination or a view of it."""
@@ -284,7 +270,7 @@ def indices_alias_destination(pick: Pick, scene: Scene) -> None:
 
 
 @REINPLACING_SCENARIOS.add(
-    "y = x + 1; return y, select_scatter(y, x[0], 0, 1)", (REINPLACING,), "reinplaced-scatter"
+    "y = x + 1; return y, select_scatter(y, x[0], 0, 1)", "reinplaced-scatter"
 )
 def scatter_of_other_base(pick: Pick, scene: Scene) -> None:
     """A view of one tensor is scattered into another one, unchanged or at other positions."""
@@ -298,7 +284,6 @@ def scatter_of_other_base(pick: Pick, scene: Scene) -> None:
 
 @REINPLACING_SCENARIOS.add(
     "a, b = _foreach_add([x, y], 1); x.copy_(b); y.copy_(a)",
-    (REINPLACING,),
     "foreach-results, foreach-reads-other, foreach-operand-read-late",
 )
 def exchanged_lists(pick: Pick, scene: Scene) -> None:
@@ -332,8 +317,8 @@ def exchanged_lists(pick: Pick, scene: Scene) -> None:
 
 @REINPLACING_SCENARIOS.add(
     "_foreach_add_([x[:2], x[2:]], 1)",
-    (FUNCTIONALIZATION, REINPLACING),
     "foreach on views of one base",
+    (FUNCTIONALIZATION, REINPLACING),
 )
 def lists_of_views(pick: Pick, scene: Scene) -> None:
     """One in-place call for several views of one tensor, which touch or overlap."""
@@ -359,13 +344,13 @@ def lists_of_views(pick: Pick, scene: Scene) -> None:
 
 # A compiler functionalizes such a call by a copy of the base of what it writes. Then it removes the
 # copy where it can.
-CUSTOM_SCENARIOS = ScenarioTable()
+CUSTOM_SCENARIOS = ScenarioTable(REINPLACING)
 
 
 @CUSTOM_SCENARIOS.add(
     "custom_op(x[:3], x[1:])  # mutates both",
-    (FUNCTIONALIZATION, REINPLACING),
     "auto_functionalized_v2 restores the views of one base",
+    (FUNCTIONALIZATION, REINPLACING),
 )
 def two_writes_by_one_operator(pick: Pick, scene: Scene) -> None:
     """An operator writes two views of one base: they overlap, touch, or are the same one."""
@@ -404,7 +389,7 @@ def _two_views(pick: Pick, scene: Scene, base: str) -> tuple[str, str]:
     return low, high
 
 
-@CUSTOM_SCENARIOS.add("y = x.clone(); custom_op(x, y)  # mutates x", (REINPLACING,), "#198031")
+@CUSTOM_SCENARIOS.add("y = x.clone(); custom_op(x, y)  # mutates x", "#198031")
 def operator_beside_clone(pick: Pick, scene: Scene) -> None:
     """An operator writes a tensor; a clone of it is another operand, or is read later."""
     name = some_input(pick, scene, not_empty) if pick.chance(60) else some(pick, scene, not_empty)
@@ -424,8 +409,8 @@ def operator_beside_clone(pick: Pick, scene: Scene) -> None:
 
 @CUSTOM_SCENARIOS.add(
     "t = x + 1; custom_op(x[1:]); x.copy_(t)  # mutates x[1:]",
-    (AOT_AUTOGRAD, REINPLACING),
     "the epilogue beside auto_functionalized_v2",
+    (AOT_AUTOGRAD, REINPLACING),
 )
 def operator_before_copy(pick: Pick, scene: Scene) -> None:
     """An operator writes a view of an input, and then `copy_` overwrites the input."""
@@ -449,9 +434,8 @@ def operator_before_copy(pick: Pick, scene: Scene) -> None:
 # --- memory planning ------------------------------------------------------------------------------
 
 # Parts could be computed in their concatenation, results in a storage that is dead, or in a cache.
-PLANNING_SCENARIOS = ScenarioTable()
+PLANNING_SCENARIOS = ScenarioTable(MEMORY_PLANNING, REINPLACING)
 
-_LAYERS = (MEMORY_PLANNING, REINPLACING)
 # Dtypes by item size: a dead storage of one can hold the other.
 _DTYPES = {4: (torch.float32, torch.int32), 8: (torch.float64, torch.int64, torch.complex64)}
 
@@ -496,7 +480,6 @@ def _join(pick: Pick, scene: Scene, parts: list[str]) -> str:
 
 @PLANNING_SCENARIOS.add(
     "p = x + 1; q = p * 2; y = cat([p, q.t(), p]); p.zero_()",
-    _LAYERS,
     "parts are computed in their concatenation",
 )
 def joined_parts(pick: Pick, scene: Scene) -> None:
@@ -512,7 +495,6 @@ def joined_parts(pick: Pick, scene: Scene) -> None:
 
 @PLANNING_SCENARIOS.add(
     "c = cat([p, q]); return stack([c, c + 1]), cat([p, r])",
-    _LAYERS,
     "parts are computed in their concatenation",
 )
 def nested_joins(pick: Pick, scene: Scene) -> None:
@@ -528,9 +510,7 @@ def nested_joins(pick: Pick, scene: Scene) -> None:
 
 
 @PLANNING_SCENARIOS.add(
-    "y = constant_pad_nd(x + 1, [1, 2]); return y",
-    _LAYERS,
-    "parts are computed in their concatenation",
+    "y = constant_pad_nd(x + 1, [1, 2]); return y", "parts are computed in their concatenation"
 )
 def padded_part(pick: Pick, scene: Scene) -> None:
     """A pad of a computed part, at some sides, also negative."""
@@ -544,7 +524,7 @@ def padded_part(pick: Pick, scene: Scene) -> None:
 
 
 @PLANNING_SCENARIOS.add(
-    "a, b = chunk(x + 1, 2); y = cat([a * 2, b])", _LAYERS, "parts are views of what is split"
+    "a, b = chunk(x + 1, 2); y = cat([a * 2, b])", "parts are views of what is split"
 )
 def parts_go_on(pick: Pick, scene: Scene) -> None:
     """Parts of a computed tensor, of which some are changed and joined again."""
@@ -561,7 +541,6 @@ def parts_go_on(pick: Pick, scene: Scene) -> None:
 
 @PLANNING_SCENARIOS.add(
     "a = x.repeat(3); s = a.sum(); b = x.repeat(2) + s; return b",
-    _LAYERS,
     "a result takes over a storage that nobody reads any more",
 )
 def dead_storages(pick: Pick, scene: Scene) -> None:
@@ -581,7 +560,6 @@ def dead_storages(pick: Pick, scene: Scene) -> None:
 
 @PLANNING_SCENARIOS.add(
     "a = c[:, None] * r; s = a.sum(0); return c[:, None] + s",
-    _LAYERS,
     "a result takes over a storage that nobody reads any more",
 )
 def broadcast_beside_dead(pick: Pick, scene: Scene) -> None:
@@ -600,9 +578,7 @@ def broadcast_beside_dead(pick: Pick, scene: Scene) -> None:
 
 
 @PLANNING_SCENARIOS.add(
-    "a = x + 1; m = a != 1; return m.to(int32) + 1",
-    _LAYERS,
-    "a storage is taken over in another dtype",
+    "a = x + 1; m = a != 1; return m.to(int32) + 1", "a storage is taken over in another dtype"
 )
 def dead_in_other_dtype(pick: Pick, scene: Scene) -> None:
     """Tensors of different dtypes with equally many bytes, one dead after the other."""
@@ -618,7 +594,6 @@ def dead_in_other_dtype(pick: Pick, scene: Scene) -> None:
 
 @PLANNING_SCENARIOS.add(
     "p = x + 1; custom_op(p[1:]); return cat([p, p * 2])",
-    _LAYERS,
     "opaque calls may keep or show the memory of their operands",
 )
 def opaque_between(pick: Pick, scene: Scene) -> None:
@@ -656,9 +631,7 @@ def _row_stored(pick: Pick, scene: Scene, cache: str, row: str, at: int) -> str:
 
 
 @PLANNING_SCENARIOS.add(
-    "c = index_copy(cache, 0, i, k); use(c[: i + 1]); cache.copy_(c)",
-    _LAYERS,
-    "a cache is updated in place",
+    "c = index_copy(cache, 0, i, k); use(c[: i + 1]); cache.copy_(c)", "a cache is updated in place"
 )
 def cache_with_new_rows(pick: Pick, scene: Scene) -> None:
     """A cache gets a row at a position, step by step; each step may read what is there by now."""
@@ -677,7 +650,7 @@ def cache_with_new_rows(pick: Pick, scene: Scene) -> None:
     scene.wants(cache)
 
 
-@PLANNING_SCENARIOS.add("w = cat([x[1:], k]); x.copy_(w)", _LAYERS, "a cache is updated in place")
+@PLANNING_SCENARIOS.add("w = cat([x[1:], k]); x.copy_(w)", "a cache is updated in place")
 def rolling_window(pick: Pick, scene: Scene) -> None:
     """A window drops its first row and gets a new one, step by step."""
     first = window = row = some(pick, scene, has_rows)
@@ -695,9 +668,7 @@ def rolling_window(pick: Pick, scene: Scene) -> None:
 
 
 @PLANNING_SCENARIOS.add(
-    "a, b = f(x, y), x; a, b = f(a, b), a; x.copy_(a); y.copy_(b)",
-    _LAYERS,
-    "a cache is updated in place",
+    "a, b = f(x, y), x; a, b = f(a, b), a; x.copy_(a); y.copy_(b)", "a cache is updated in place"
 )
 def double_buffers(pick: Pick, scene: Scene) -> None:
     """Two buffers swap: each step computes the one from the other, and both are stored at last."""
@@ -716,7 +687,6 @@ def double_buffers(pick: Pick, scene: Scene) -> None:
 
 @PLANNING_SCENARIOS.add(
     "a = x + 1; b = x * 2; y = where(a != b, a * b, b); return y",
-    _LAYERS,
     "any dead operand may hold the result",
 )
 def operands_die_together(pick: Pick, scene: Scene) -> None:

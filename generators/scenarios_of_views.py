@@ -37,13 +37,13 @@ from aliasproof.generators.scene import NoChoice, Pick, Scene
 from aliasproof.ir.program import Ref
 from aliasproof.ir.regions import capacity
 
-VIEW_SCENARIOS = ScenarioTable()
+VIEW_SCENARIOS = ScenarioTable(FUNCTIONALIZATION)
 
 
 @VIEW_SCENARIOS.add(
     "v = x.view(x.shape); v.add_(1)",
-    (FUNCTIONALIZATION, GRAPH_PASSES),
     "#120585",
+    (FUNCTIONALIZATION, GRAPH_PASSES),
     name="no-op views",
 )
 def no_op_views(pick: Pick, scene: Scene) -> None:
@@ -58,7 +58,6 @@ def no_op_views(pick: Pick, scene: Scene) -> None:
 
 @VIEW_SCENARIOS.add(
     "x.expand(3, 4).zero_()",
-    (FUNCTIONALIZATION,),
     "expand-inverse, unfold-inverse, overlapping-as-strided",
     name="self-overlap",
 )
@@ -86,8 +85,8 @@ def self_overlap(pick: Pick, scene: Scene) -> None:
 
 @VIEW_SCENARIOS.add(
     "a = x + 1; x.mul_(2); b = x + 1",
-    (FUNCTIONALIZATION, GRAPH_PASSES),
     "common subexpressions across a write",
+    (FUNCTIONALIZATION, GRAPH_PASSES),
 )
 def write_between_reads(pick: Pick, scene: Scene) -> None:
     """Read a tensor, write one of its aliases, read it again."""
@@ -98,9 +97,7 @@ def write_between_reads(pick: Pick, scene: Scene) -> None:
     fresh(pick, scene, name)
 
 
-@VIEW_SCENARIOS.add(
-    "x[0:2].copy_(x[1:3] + 1); x[1:3].zero_()", (FUNCTIONALIZATION,), "inverses of views"
-)
+@VIEW_SCENARIOS.add("x[0:2].copy_(x[1:3] + 1); x[1:3].zero_()", "inverses of views")
 def overlapping_slices(pick: Pick, scene: Scene) -> None:
     """Two slices of one base overlap or touch; one is written, often with data of the other."""
     name = some(pick, scene, lambda tensor: tensor.dim() >= 1 and tensor.shape[0] >= 3)
@@ -121,7 +118,7 @@ def overlapping_slices(pick: Pick, scene: Scene) -> None:
 
 
 @VIEW_SCENARIOS.add(
-    "x[1:].copy_(x[:-1].clone())", (FUNCTIONALIZATION, CODE_GENERATION), "reads fused with a write"
+    "x[1:].copy_(x[:-1].clone())", "reads fused with a write", (FUNCTIONALIZATION, CODE_GENERATION)
 )
 def shift(pick: Pick, scene: Scene) -> None:
     """Rows of a tensor move by one within the tensor.
@@ -144,8 +141,8 @@ def shift(pick: Pick, scene: Scene) -> None:
 
 @VIEW_SCENARIOS.add(
     "v = x[1:]; a = v + 1; v.mul_(2)",
-    (FUNCTIONALIZATION, CODE_GENERATION),
     "vectorized loads at an offset",
+    (FUNCTIONALIZATION, CODE_GENERATION),
 )
 def misaligned_slices(pick: Pick, scene: Scene) -> None:
     """A slice that starts in the middle of a vector register is written and read."""
@@ -158,9 +155,7 @@ def misaligned_slices(pick: Pick, scene: Scene) -> None:
     combine(pick, scene, part, read)
 
 
-@VIEW_SCENARIOS.add(
-    "w = x[::2]; x[1:].t()[0].zero_(); use(w)", (FUNCTIONALIZATION,), "inverses of views"
-)
+@VIEW_SCENARIOS.add("w = x[::2]; x[1:].t()[0].zero_(); use(w)", "inverses of views")
 def nested_views(pick: Pick, scene: Scene) -> None:
     """Write through a view of a view; read the base and another view of it."""
     name = some(pick, scene, has_rows)
@@ -174,8 +169,8 @@ def nested_views(pick: Pick, scene: Scene) -> None:
 
 @VIEW_SCENARIOS.add(
     "v = x.view(int16); v.add_(1); use(x)",
-    (FUNCTIONALIZATION, CODE_GENERATION),
     "dtype-view-of-nothing, erased-input",
+    (FUNCTIONALIZATION, CODE_GENERATION),
 )
 def view_of_other_dtype(pick: Pick, scene: Scene) -> None:
     """Write through a view of another item size, or read through one after a write."""
@@ -188,8 +183,8 @@ def view_of_other_dtype(pick: Pick, scene: Scene) -> None:
 
 @VIEW_SCENARIOS.add(
     "(x + 1).expand(2, 4).as_strided((3,), (1,), 1)",
-    (FUNCTIONALIZATION, CODE_GENERATION),
     "as-strided-of-view, as-strided-of-new-base",
+    (FUNCTIONALIZATION, CODE_GENERATION),
 )
 def strided_view(pick: Pick, scene: Scene) -> None:
     """`as_strided` of a tensor or of a view; it counts from the start of the storage."""
@@ -209,7 +204,7 @@ def strided_view(pick: Pick, scene: Scene) -> None:
 
 
 @VIEW_SCENARIOS.add(
-    "x.copy_(where(x == y, x, y))", (FUNCTIONALIZATION, CODE_GENERATION), "masked writes"
+    "x.copy_(where(x == y, x, y))", "masked writes", (FUNCTIONALIZATION, CODE_GENERATION)
 )
 def where_copied(pick: Pick, scene: Scene) -> None:
     """A choice between a tensor and new values is copied into that tensor."""
@@ -227,8 +222,8 @@ def where_copied(pick: Pick, scene: Scene) -> None:
 
 @VIEW_SCENARIOS.add(
     "y = x + 1; z = y.relu_(); return z * y",
-    (FUNCTIONALIZATION, AOT_AUTOGRAD),
     "saved-input-written, #113930",
+    (FUNCTIONALIZATION, AOT_AUTOGRAD),
 )
 def updated_then_used(pick: Pick, scene: Scene) -> None:
     """An in-place op whose result is used at once, and its operand again, as in a layer."""
@@ -239,7 +234,7 @@ def updated_then_used(pick: Pick, scene: Scene) -> None:
 
 
 @VIEW_SCENARIOS.add(
-    "x.copy_(y.double()); y.zero_()", (FUNCTIONALIZATION, GRAPH_PASSES), "lost-strides"
+    "x.copy_(y.double()); y.zero_()", "lost-strides", (FUNCTIONALIZATION, GRAPH_PASSES)
 )
 def copy_between_dtypes(pick: Pick, scene: Scene) -> None:
     """A copy from a tensor of another dtype, which is then written itself."""
@@ -258,10 +253,10 @@ def copy_between_dtypes(pick: Pick, scene: Scene) -> None:
 
 # --- inputs: what is written and returned of them -------------------------------------------------
 
-INPUT_SCENARIOS = ScenarioTable()
+INPUT_SCENARIOS = ScenarioTable(AOT_AUTOGRAD)
 
 
-@INPUT_SCENARIOS.add("t = y + 1; x.copy_(t); use(t)", (AOT_AUTOGRAD, REINPLACING), "the epilogue")
+@INPUT_SCENARIOS.add("t = y + 1; x.copy_(t); use(t)", "the epilogue", (AOT_AUTOGRAD, REINPLACING))
 def copy_into_input(pick: Pick, scene: Scene) -> None:
     """Compute something and copy it into an input, as an epilogue does.
 
@@ -274,8 +269,8 @@ def copy_into_input(pick: Pick, scene: Scene) -> None:
 
 @INPUT_SCENARIOS.add(
     "t = x.clone(); x.add_(1); x.copy_(z); y.copy_(t)",
-    (GRAPH_PASSES, REINPLACING),
     "copy-of-written-input",
+    (GRAPH_PASSES, REINPLACING),
 )
 def copies_beside_a_clone(pick: Pick, scene: Scene) -> None:
     """A clone of an input, the input written several times, and the clone read in between."""
@@ -296,8 +291,8 @@ def copies_beside_a_clone(pick: Pick, scene: Scene) -> None:
 
 @INPUT_SCENARIOS.add(
     "x.add_(1); y.mul_(2); return y[:1], x",
-    (AOT_AUTOGRAD, DYNAMO),
     "renumbered-input, tangents-of-merged-inputs, write-to-float64-number",
+    (AOT_AUTOGRAD, DYNAMO),
 )
 def several_inputs_written(pick: Pick, scene: Scene) -> None:
     """All inputs are written, and some are returned, themselves or as views."""
@@ -310,9 +305,7 @@ def several_inputs_written(pick: Pick, scene: Scene) -> None:
     scene.wants(returned, pick.one(names))
 
 
-@INPUT_SCENARIOS.add(
-    "x.add_(1); a, b = x.split(1); return a, b", (AOT_AUTOGRAD,), "multi-output-view-of-written"
-)
+@INPUT_SCENARIOS.add("x.add_(1); a, b = x.split(1); return a, b", "multi-output-view-of-written")
 def parts_of_written(pick: Pick, scene: Scene) -> None:
     """The parts of an input that is written before or after it is split."""
     name = some_input(pick, scene, has_rows)
@@ -329,7 +322,7 @@ def parts_of_written(pick: Pick, scene: Scene) -> None:
 
 
 @INPUT_SCENARIOS.add(
-    "x.add_(1); a = x * 2; b = x * 3; return a, b, b.view(2)", (AOT_AUTOGRAD,), "renumbered-outputs"
+    "x.add_(1); a = x * 2; b = x * 3; return a, b, b.view(2)", "renumbered-outputs"
 )
 def views_of_outputs(pick: Pick, scene: Scene) -> None:
     """Outputs that are views of other outputs, beside an input that is written."""
@@ -344,8 +337,8 @@ def views_of_outputs(pick: Pick, scene: Scene) -> None:
 
 @INPUT_SCENARIOS.add(
     "a = -x; b = a * y; x.add_(1); return b",
-    (AOT_AUTOGRAD, GRAPH_PASSES),
     "recomputed-from-written",
+    (AOT_AUTOGRAD, GRAPH_PASSES),
 )
 def input_read_twice(pick: Pick, scene: Scene) -> None:
     """A product of an input with itself or another, and then a write to the input.
