@@ -271,8 +271,7 @@ def tensors_to_write(draft: Draft) -> Argument:
 def operand_per_item(draft: Draft) -> Argument:
     """For each tensor written, one of its dtype that broadcasts to its shape."""
     return _per_item(
-        draft,
-        lambda own, tensor: own.dtype == tensor.dtype and broadcasts(tensor.shape, own.shape),
+        draft, lambda own, tensor: own.dtype == tensor.dtype and broadcasts(tensor.shape, own.shape)
     )
 
 
@@ -351,10 +350,7 @@ def _drawers(**shapes: Callable[[Draft], Sequence[int]]) -> dict[str, Drawer]:
     return {name: of_shape(shape) for name, shape in shapes.items()}
 
 
-_FACTORS: dict[str, Drawer] = {
-    "beta": numbers.one_of(1, 0, 2),
-    "alpha": numbers.one_of(1, 2, -1),
-}
+_FACTORS: dict[str, Drawer] = {"beta": numbers.one_of(1, 0, 2), "alpha": numbers.one_of(1, 2, -1)}
 
 MM = _drawers(mat2=lambda draft: (_size(draft, 1), _any_size(draft)))
 BMM = _drawers(mat2=lambda draft: (_size(draft, 0), _size(draft, 2), _any_size(draft)))
@@ -365,12 +361,10 @@ ADDMM = _FACTORS | _drawers(
     mat2=lambda draft: (_inner(draft, "mat1"), _size(draft, 1)),
 )
 ADDMV = _FACTORS | _drawers(
-    mat=lambda draft: (_size(draft, 0), _any_size(draft)),
-    vec=lambda draft: (_inner(draft, "mat"),),
+    mat=lambda draft: (_size(draft, 0), _any_size(draft)), vec=lambda draft: (_inner(draft, "mat"),)
 )
 ADDR = _FACTORS | _drawers(
-    vec1=lambda draft: (_size(draft, 0),),
-    vec2=lambda draft: (_size(draft, 1),),
+    vec1=lambda draft: (_size(draft, 0),), vec2=lambda draft: (_size(draft, 1),)
 )
 BADDBMM = _FACTORS | _drawers(
     batch1=lambda draft: (_size(draft, 0), _size(draft, 1), _any_size(draft)),
@@ -390,17 +384,6 @@ ADDBMM = _FACTORS | _drawers(
 # --- metadata arguments ---------------------------------------------------------------------------
 #
 # How the arguments of ops are drawn that give their first tensor other metadata.
-
-
-def any_tensor(draft: Draft) -> Argument:
-    """A tensor of any dtype and shape."""
-    return tensor_like(draft, lambda tensor: True)
-
-
-def tensor_of_own_dtype(draft: Draft) -> Argument:
-    """A tensor of the first tensor's dtype, of any shape."""
-    dtype = draft.self.dtype
-    return tensor_like(draft, lambda tensor: tensor.dtype == dtype)
 
 
 # `set_` looks at the storage of its source. So the source is drawn last, and has room for the rest.
@@ -468,9 +451,3 @@ def probabilities(draft: Draft) -> Argument:
         return bool(((values >= 0) & (values <= 1)).all())
 
     return tensor_like(draft, fits)
-
-
-def noise(draft: Draft) -> Argument:
-    """A tensor like the first one, to write the noise into."""
-    shape, dtype = draft.self.shape, draft.self.dtype
-    return tensor_like(draft, lambda t: t.dtype == dtype and t.shape == shape)

@@ -6,6 +6,7 @@ Every function here takes the `Draft` of the call so far and gives one argument,
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 
@@ -32,6 +33,36 @@ def tensor_like(draft: Draft, accepts: Callable[[torch.Tensor], bool]) -> Ref:
     return Ref(draft.pick.one(fitting))
 
 
+def tensor_that(fits: Callable[[torch.Tensor, torch.Tensor], bool]) -> Drawer:
+    """A drawer for a tensor that fits to the first one, which is given first."""
+    return lambda draft: tensor_like(draft, functools.partial(fits, draft.self))
+
+
+any_tensor = tensor_that(lambda own, other: True)
+tensor_of_own_dtype = tensor_that(lambda own, other: other.dtype == own.dtype)
+tensor_of_own_kind = tensor_that(
+    lambda own, other: other.dtype == own.dtype and other.shape == own.shape
+)
+tensor_of_same_length = tensor_that(lambda own, other: other.numel() == own.numel())
+tensor_to_expand_to = tensor_that(lambda own, other: broadcasts(own.shape, other.shape))
+# For shifts: the fake kernel refuses a bool as number of bits, and so does each compiler.
+operand_of_same_dtype = tensor_that(
+    lambda own, other: other.dtype == own.dtype and broadcasts(other.shape, own.shape)
+)
+# Eager warns when a copy discards imaginary parts.
+copy_source = tensor_that(
+    lambda own, other: (
+        broadcasts(other.shape, own.shape) and (own.is_complex() or not other.is_complex())
+    )
+)
+# What the first one can be multiplied by as a matrix; nothing fits to a 0-d tensor.
+matrix_for = tensor_that(
+    lambda own, other: (
+        other.dtype == own.dtype and other.dim() in (1, 2) and own.shape[-1:] == other.shape[:1]
+    )
+)
+
+
 def itself(draft: Draft) -> Argument:
     """The first tensor, for an op that calls it other than `self`."""
     return Ref(draft.self_name)
@@ -50,15 +81,6 @@ def operand(draft: Draft) -> Argument:
         if numbers:
             return Ref(draft.pick.one(numbers))
     return operand_of_same_dtype(draft)
-
-
-def operand_of_same_dtype(draft: Draft) -> Argument:
-    """A tensor of the first tensor's dtype that broadcasts to its shape.
-
-    For shifts: the fake kernel refuses a bool as number of bits, and so does each compiler.
-    """
-    shape, dtype = draft.self.shape, draft.self.dtype
-    return tensor_like(draft, lambda t: t.dtype == dtype and broadcasts(t.shape, shape))
 
 
 def _promotes_to(number: torch.dtype, dtype: torch.dtype) -> bool:
@@ -86,17 +108,6 @@ def partner_or_number(draft: Draft) -> Argument:
     return number(draft) if draft.pick.chance(20) else partner(draft)
 
 
-def copy_source(draft: Draft) -> Argument:
-    """A tensor to copy from, which broadcasts to the first tensor's shape."""
-    shape, complex_self = draft.self.shape, draft.self.is_complex()
-
-    def fits(tensor: torch.Tensor) -> bool:
-        # Eager warns when a copy discards imaginary parts.
-        return broadcasts(tensor.shape, shape) and (complex_self or not tensor.is_complex())
-
-    return tensor_like(draft, fits)
-
-
 def scalar_tensor(draft: Draft) -> Argument:
     """A 0-d tensor of the first tensor's dtype; if there is none, a new one."""
     dtype = draft.self.dtype
@@ -118,15 +129,6 @@ def mask(draft: Draft) -> Argument:
     # Complex values have no order.
     compare = "aten.eq.Scalar" if draft.self.is_complex() else "aten.gt.Scalar"
     return Ref(draft.scene.call(compare, Ref(draft.self_name), 2)[0])
-
-
-def matrix_for(draft: Draft) -> Argument:
-    """A tensor that the first one can be multiplied by as a matrix."""
-    # No tensor has the size -1, so nothing fits to a 0-d tensor.
-    size, dtype = draft.self.shape[-1] if draft.self.dim() else -1, draft.self.dtype
-    return tensor_like(
-        draft, lambda t: t.dim() in (1, 2) and t.shape[0] == size and t.dtype == dtype
-    )
 
 
 def separate_tensor(

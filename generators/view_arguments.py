@@ -10,7 +10,7 @@ import torch
 from aliasproof.generators.draft import Draft, Drawer
 from aliasproof.generators.number_arguments import extent, one_of
 from aliasproof.generators.scene import NoChoice
-from aliasproof.generators.tensor_arguments import broadcasts, tensor_like
+from aliasproof.generators.tensor_arguments import tensor_like
 from aliasproof.ir.program import Argument, Ref
 
 # --- dimensions -----------------------------------------------------------------------------------
@@ -118,18 +118,6 @@ def _numbers(draft: Draft, *, dims: int, low: int, high: int) -> Ref:
 
 
 # --- shapes of other tensors ----------------------------------------------------------------------
-
-
-def tensor_of_same_length(draft: Draft) -> Argument:
-    """A tensor of any dtype with as many elements as the first tensor."""
-    count = draft.self.numel()
-    return tensor_like(draft, lambda tensor: tensor.numel() == count)
-
-
-def tensor_to_expand_to(draft: Draft) -> Argument:
-    """A tensor of any dtype to whose shape the first tensor broadcasts."""
-    shape = draft.self.shape
-    return tensor_like(draft, lambda tensor: broadcasts(shape, tensor.shape))
 
 
 def strides_of_reshape(draft: Draft) -> Argument:

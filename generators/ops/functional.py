@@ -158,7 +158,12 @@ RANDOM_DRAWS = group(
         for name in ("dropout", "alpha_dropout", "feature_dropout", "feature_alpha_dropout")
     ),
     line("rrelu_.default", floating, training=randoms.training),
-    line("rrelu_with_noise_.default", floating, noise=randoms.noise, training=randoms.training),
+    line(
+        "rrelu_with_noise_.default",
+        floating,
+        noise=tensors.tensor_of_own_kind,
+        training=randoms.training,
+    ),
     # New tensors.
     line("rand_like.default", floating),
     line("randn_like.default", floating),

@@ -175,7 +175,7 @@ METADATA_CHANGES = group(
     line("as_strided_.default", **numbers.AS_STRIDED),
     line("detach_.default"),
     # Another storage.
-    line("set_.source_Tensor", source=metadata.tensor_of_own_dtype),
+    line("set_.source_Tensor", source=tensors.tensor_of_own_dtype),
     line(
         "set_.source_Tensor_storage_offset",
         source=metadata.source_with_room,
@@ -186,5 +186,5 @@ METADATA_CHANGES = group(
     line("set_.default"),
     # Another size of the storage.
     line("resize_.default", size=metadata.new_sizes),
-    line("resize_as_.default", the_template=metadata.any_tensor),
+    line("resize_as_.default", the_template=tensors.any_tensor),
 )

@@ -32,9 +32,9 @@ VIEWS = group(
     line("moveaxis.intlist", **_MOVED_LISTS),
     # Other sizes for the same elements.
     line("view.default", size=numbers.new_shape),
-    line("view_as.default", other=views.tensor_of_same_length),
+    line("view_as.default", other=tensors.tensor_of_same_length),
     line("reshape.default", shape=numbers.new_shape),
-    line("reshape_as.default", other=views.tensor_of_same_length),
+    line("reshape_as.default", other=tensors.tensor_of_same_length),
     line("_reshape_alias.default", size=numbers.new_shape, stride=views.strides_of_reshape),
     line("flatten.using_ints"),
     line("ravel.default"),
@@ -45,7 +45,7 @@ VIEWS = group(
     line("unsqueeze.default", dim=numbers.dimension_to_insert),
     # An element is shown more than once.
     line("expand.default", size=numbers.larger_shape),
-    line("expand_as.default", other=views.tensor_to_expand_to),
+    line("expand_as.default", other=tensors.tensor_to_expand_to),
     line("broadcast_to.default", size=numbers.larger_shape),
     line("unfold.default", size=numbers.window, step=numbers.step),
     line("diagonal.default", **numbers.DIAGONAL),

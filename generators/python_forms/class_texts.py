@@ -220,10 +220,7 @@ FUNCTIONS = {
         "x, y: ctx.first = x.detach(); return x * y.detach()",
         "grad: return (grad * 2 if ctx.needs_input_grad[0] else None), None",
     ),
-    "Collects": (
-        "x: return x * 2",
-        "grad: collected.append(grad); return grad.mul_(2)",
-    ),
+    "Collects": ("x: return x * 2", "grad: collected.append(grad); return grad.mul_(2)"),
 }
 
 

@@ -155,11 +155,7 @@ def numbers_of(rule: str) -> int:
 
 
 def _woven(
-    pick: Pick,
-    plain: Program,
-    situation: Situation,
-    dtypes: frozenset[torch.dtype],
-    counts: Counts,
+    pick: Pick, plain: Program, situation: Situation, dtypes: frozenset[torch.dtype], counts: Counts
 ) -> Derived:
     storages = tuple(_filled(pick, storage) for storage in plain.storages)
     scene = Scene(storages, plain.inputs, pick.integer(0, 99), counts)
@@ -169,10 +165,7 @@ def _woven(
     situation.weave(weaving)
     size = len(plain)
     matched = Matched(
-        tuple(weaving.calls[:size]),
-        tuple(weaving.operands()),
-        dtypes,
-        tuple(weaving.calls[size:]),
+        tuple(weaving.calls[:size]), tuple(weaving.operands()), dtypes, tuple(weaving.calls[size:])
     )
     return Derived(scene, matched)
 

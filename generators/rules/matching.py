@@ -29,12 +29,7 @@ from torch._inductor.pattern_matcher import (
 from torch._inductor.virtualized import V
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from aliasproof.generators.sites.patterns import (
-    check_of,
-    entries_of,
-    matcher_passes,
-    pattern_sites,
-)
+from aliasproof.generators.sites.patterns import check_of, entries_of, matcher_passes, pattern_sites
 from aliasproof.ir.execution import ProgramFunction
 from aliasproof.ir.program import Program
 from aliasproof.ir.values import input_tensors
@@ -48,9 +43,7 @@ def traced(program: Program, *, frozen: bool = False) -> fx.GraphModule:
     inputs = input_tensors(program)
     with config.patch(fallback_random=True), torch.no_grad():
         trace = make_fx(
-            ProgramFunction(program),
-            decomposition_table=select_decomp_table(),
-            tracing_mode="fake",
+            ProgramFunction(program), decomposition_table=select_decomp_table(), tracing_mode="fake"
         )
         graph: fx.GraphModule = trace(*inputs)
     if frozen:

@@ -34,12 +34,7 @@ from aliasproof.generators.rules.pattern_walk import (
     play,
 )
 from aliasproof.generators.scene import NoChoice, Pick, Scene
-from aliasproof.generators.sites.patterns import (
-    check_of,
-    names_in,
-    pattern_sites,
-    reached_from,
-)
+from aliasproof.generators.sites.patterns import check_of, names_in, pattern_sites, reached_from
 from aliasproof.ir.program import Argument, Input, Program, Ref, Storage
 from aliasproof.ir.regions import dense_strides, reach
 

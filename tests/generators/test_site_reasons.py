@@ -70,10 +70,7 @@ def test_what_a_site_needs_is_found_out(name, part):
             Conditions(gradients=True),
         ),
         ("lowering/aten.mul.Tensor", Conditions(generates_code=True)),
-        (
-            "post_grad.pass_patterns[1]/cat_slice_cat(aten.cat)",
-            Conditions(generates_code=True),
-        ),
+        ("post_grad.pass_patterns[1]/cat_slice_cat(aten.cat)", Conditions(generates_code=True)),
         (
             "post_grad.pass_patterns[1]/_register_unary_fusion_lowering.fn(aten.relu)",
             Conditions(generates_code=True, freezing=True),

@@ -133,10 +133,7 @@ def split_and_joined(x: Tensor) -> Tensor:
     ("function", "site"),
     [
         (cumulated, "post_grad.pass_patterns[1]/pointless_cumsum_replacement(aten.cumsum.default)"),
-        (
-            permuted_twice,
-            "joint_graph.early_patterns/pointless_permute_pair(aten.permute.default)",
-        ),
+        (permuted_twice, "joint_graph.early_patterns/pointless_permute_pair(aten.permute.default)"),
         (split_and_joined, "post_grad.pass_patterns[2]/splitwithsizes_cat_replace(aten.cat)"),
     ],
 )
@@ -161,10 +158,7 @@ A_PROGRAM_PER_KIND: dict[str, tuple[Function, str]] = {
         permuted_twice,
         "joint_graph.early_patterns/pointless_permute_pair(aten.permute.default)",
     ),
-    "graph pass": (
-        written_through_a_slice,
-        f"{IN_PASSES}.reinplace.canonicalize_view_scatter_ops",
-    ),
+    "graph pass": (written_through_a_slice, f"{IN_PASSES}.reinplace.canonicalize_view_scatter_ops"),
     "no-op": (lambda x: x.clone() + 1, "no-op/aten.clone.default"),
     "put in place": (written_through_a_slice, "put in place/_generalized_scatter"),
     "decomposition": (torch.rad2deg, "decomposition/aten.rad2deg.default"),
