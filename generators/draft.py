@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -65,6 +65,22 @@ class Draft:
         value = self.drawn[name]
         assert isinstance(value, Ref)
         return self.scene.values[value.name]
+
+    def new_full(
+        self,
+        shape: Sequence[int],
+        value: Argument,
+        dtype: torch.dtype | None = None,
+        like: str | None = None,
+    ) -> Ref:
+        """A new tensor with one number everywhere, added to the scene.
+
+        By default, it has the dtype of the first tensor; else that of the one named `like`.
+        """
+        options: dict[str, Argument] = {} if dtype is None else {"dtype": dtype}
+        other = Ref(like or self.self_name)
+        op = "aten.new_full.default"
+        return Ref(self.scene.call(op, other, tuple(shape), value, **options)[0])
 
     def value(self, name: str) -> object:
         """An argument drawn before, as eager takes it: tensors for the names of values."""

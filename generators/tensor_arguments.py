@@ -114,7 +114,7 @@ def scalar_tensor(draft: Draft) -> Argument:
     if draft.scene.newest_first(lambda t: t.dim() == 0 and t.dtype == dtype):
         return tensor_like(draft, lambda t: t.dim() == 0 and t.dtype == dtype)
     value = 1 if dtype == torch.bool else draft.pick.integer(1, 3)
-    return Ref(draft.scene.call("aten.new_full.default", Ref(draft.self_name), (), value)[0])
+    return draft.new_full((), value)
 
 
 def mask(draft: Draft) -> Argument:
@@ -129,6 +129,14 @@ def mask(draft: Draft) -> Argument:
     # Complex values have no order.
     compare = "aten.eq.Scalar" if draft.self.is_complex() else "aten.gt.Scalar"
     return Ref(draft.scene.call(compare, Ref(draft.self_name), 2)[0])
+
+
+def tensor_to_convert_like(draft: Draft) -> Argument:
+    """A tensor of the first tensor's dtype, for which nothing is to be done, or of another one."""
+    own = draft.self.dtype
+    if draft.pick.chance(50):
+        return tensor_like(draft, lambda tensor: tensor.dtype == own)
+    return tensor_like(draft, lambda tensor: tensor.dtype.is_complex or not own.is_complex)
 
 
 def separate_tensor(
@@ -149,8 +157,7 @@ def separate_tensor(
         other = Ref(draft.pick.one(reshaped))
         return Ref(draft.scene.call("aten.reshape.default", other, tuple(shape))[0])
     constant = draft.pick.one([True] if dtype == torch.bool else [2, -1, 3])
-    made = draft.scene.call("aten.new_full.default", Ref(draft.self_name), tuple(shape), constant)
-    return Ref(made[0])
+    return draft.new_full(shape, constant)
 
 
 def of_shape(shape: Callable[[Draft], Sequence[int]]) -> Drawer:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from aliasproof.generators import arguments as randoms
 from aliasproof.generators import number_arguments as numbers
 from aliasproof.generators import tensor_arguments as tensors
-from aliasproof.generators import view_arguments as views
 from aliasproof.generators.arguments import ADDMM, BADDBMM, BMM, MM, multiplies
 from aliasproof.generators.operator import (
     at_least,
@@ -116,12 +115,12 @@ CONVERSIONS = group(
     line("resolve_conj.default"),
     line("resolve_neg.default"),
     line("conj_physical.default", complex_),
-    line("to.dtype", dtype=views.dtype_to_convert_to, copy=views.truth),
-    line("to.dtype_layout", dtype=views.dtype_to_convert_to, copy=views.truth),
-    line("to.device", device=views.own_device, dtype=views.dtype_to_convert_to),
-    line("to.other", other=views.tensor_to_convert_like),
-    line("type_as.default", other=views.tensor_to_convert_like),
-    line("_to_copy.default", dtype=views.dtype_to_convert_to),
+    line("to.dtype", dtype=numbers.dtype_to_convert_to, copy=numbers.truth),
+    line("to.dtype_layout", dtype=numbers.dtype_to_convert_to, copy=numbers.truth),
+    line("to.device", device=numbers.own_device, dtype=numbers.dtype_to_convert_to),
+    line("to.other", other=tensors.tensor_to_convert_like),
+    line("type_as.default", other=tensors.tensor_to_convert_like),
+    line("_to_copy.default", dtype=numbers.dtype_to_convert_to),
     line("atleast_1d.default"),
     line("atleast_2d.default"),
     line("atleast_3d.default"),
@@ -131,7 +130,7 @@ CONVERSIONS = group(
             f"{name}.default",
             floating,
             input=tensors.itself,
-            p=views.probability,
+            p=numbers.probability,
             train=numbers.one_of(False),
         )
         for name in ("dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout")
@@ -139,13 +138,13 @@ CONVERSIONS = group(
 )
 
 # Ops that draw random numbers. The generator is set before each run, so all runs draw alike.
-_DROPPED = {"p": views.probability, "train": randoms.training}
+_DROPPED = {"p": numbers.probability, "train": randoms.training}
 
 RANDOM_DRAWS = group(
     "random",
     line("uniform_.default", floating),
     line("normal_.default", floating),
-    line("bernoulli_.float", p=views.probability),
+    line("bernoulli_.float", p=numbers.probability),
     line("bernoulli_.Tensor", p=randoms.probabilities),
     line("random_.default", real),
     line("random_.to", real, to=randoms.limit),
@@ -168,6 +167,6 @@ RANDOM_DRAWS = group(
     line("rand_like.default", floating),
     line("randn_like.default", floating),
     line("randint_like.default", real, high=randoms.limit),
-    line("bernoulli.p", p=views.probability),
+    line("bernoulli.p", p=numbers.probability),
     line("native_dropout.default", floating, input=tensors.itself, **_DROPPED),
 )

@@ -5,7 +5,6 @@ from __future__ import annotations
 from aliasproof.generators import arguments as metadata
 from aliasproof.generators import number_arguments as numbers
 from aliasproof.generators import tensor_arguments as tensors
-from aliasproof.generators import view_arguments as views
 from aliasproof.generators.arguments import ADDBMM, ADDMM, ADDMV, ADDR, BADDBMM, multiplies
 from aliasproof.generators.operator import (
     at_least,
@@ -170,7 +169,7 @@ METADATA_CHANGES = group(
     line("swapdims_.default"),
     line("squeeze_.default"),
     line("squeeze_.dim"),
-    line("squeeze_.dims", dim=views.some_dimensions),
+    line("squeeze_.dims", dim=numbers.some_dimensions),
     line("unsqueeze_.default", dim=numbers.dimension_to_insert),
     line("as_strided_.default", **numbers.AS_STRIDED),
     line("detach_.default"),

@@ -70,34 +70,29 @@ def per_channel(draft: Draft) -> Argument:
     apart = [name for name in fitting if not _overlaps(draft, name, used)]
     if apart and draft.pick.chance(70):
         return Ref(draft.pick.one(apart))
-    return Ref(draft.scene.call("aten.new_full.default", Ref(draft.self_name), shape, 2)[0])
+    return draft.new_full(shape, 2)
 
 
 def step_per_parameter(draft: Draft) -> Argument:
     """For each parameter, how often it was updated: a new number."""
-    return tuple(_number(draft, name, torch.float32, 2) for name in draft.names("self"))
+    return tuple(draft.new_full((1,), 2, torch.float32, like=name) for name in draft.names("self"))
 
 
 def one_number(draft: Draft) -> Argument:
     """A new tensor with one number, of the dtype of the parameters."""
-    return _number(draft, draft.self_name, draft.self.dtype, 1)
+    return draft.new_full((1,), 1, draft.self.dtype)
 
 
 def counter(draft: Draft) -> Argument:
     """A new tensor with one int32, for a first tensor with one number."""
     if draft.self.numel() != 1:
         raise NoChoice
-    return _number(draft, draft.self_name, torch.int32, 0)
+    return draft.new_full((1,), 0, torch.int32)
 
 
 def zero_or_one(draft: Draft) -> Argument:
     """A new tensor that says whether a number was infinite."""
-    return _number(draft, draft.self_name, torch.float32, draft.pick.integer(0, 1))
-
-
-def _number(draft: Draft, like: str, dtype: torch.dtype, value: int) -> Ref:
-    made = draft.scene.call("aten.new_full.default", Ref(like), (1,), value, dtype=dtype)
-    return Ref(made[0])
+    return draft.new_full((1,), draft.pick.integer(0, 1), torch.float32)
 
 
 def _overlaps(draft: Draft, name: str, others: list[str]) -> bool:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from aliasproof.generators import number_arguments as numbers
 from aliasproof.generators import tensor_arguments as tensors
-from aliasproof.generators import view_arguments as views
 from aliasproof.generators.draft import Drawer
 from aliasproof.generators.operator import complex_, group, line, lines, not_bool, real_part
 
 _MOVED: dict[str, Drawer] = dict.fromkeys(("source", "destination"), numbers.dimension)
 _MOVED_LISTS: dict[str, Drawer] = {
-    "source": views.as_many_dimensions,
-    "destination": views.some_dimensions,
+    "source": numbers.as_many_dimensions,
+    "destination": numbers.some_dimensions,
 }
 
 VIEWS = group(
@@ -19,7 +18,7 @@ VIEWS = group(
     line("select.int", index=numbers.index_in_dimension),
     line("slice.Tensor", **numbers.SLICE),
     line("narrow.default", start=numbers.start_in_dimension, length=numbers.length_in_dimension),
-    line("narrow.Tensor", start=views.start_as_tensor, length=views.length_behind_tensor),
+    line("narrow.Tensor", start=numbers.start_as_tensor, length=numbers.length_behind_tensor),
     # Permutations of dimensions.
     line("transpose.int"),
     line("swapaxes.default", axis0=numbers.dimension, axis1=numbers.dimension),
@@ -35,13 +34,13 @@ VIEWS = group(
     line("view_as.default", other=tensors.tensor_of_same_length),
     line("reshape.default", shape=numbers.new_shape),
     line("reshape_as.default", other=tensors.tensor_of_same_length),
-    line("_reshape_alias.default", size=numbers.new_shape, stride=views.strides_of_reshape),
+    line("_reshape_alias.default", size=numbers.new_shape, stride=numbers.strides_of_reshape),
     line("flatten.using_ints"),
     line("ravel.default"),
     line("unflatten.int", sizes=numbers.factors),
     line("squeeze.default"),
     line("squeeze.dim"),
-    line("squeeze.dims", dim=views.some_dimensions),
+    line("squeeze.dims", dim=numbers.some_dimensions),
     line("unsqueeze.default", dim=numbers.dimension_to_insert),
     # An element is shown more than once.
     line("expand.default", size=numbers.larger_shape),
@@ -52,17 +51,17 @@ VIEWS = group(
     line("linalg_diagonal.default", A=tensors.itself, offset=numbers.offset_of_diagonal),
     # Several views at once.
     line("split.Tensor", dim=numbers.dimension, split_size=numbers.piece),
-    line("split.sizes", dim=numbers.dimension, split_size=views.sizes_of_pieces),
-    line("split_with_sizes.default", dim=numbers.dimension, split_sizes=views.sizes_of_pieces),
+    line("split.sizes", dim=numbers.dimension, split_size=numbers.sizes_of_pieces),
+    line("split_with_sizes.default", dim=numbers.dimension, split_sizes=numbers.sizes_of_pieces),
     line("chunk.default", dim=numbers.dimension, chunks=numbers.pieces),
     line("tensor_split.sections", dim=numbers.dimension, sections=numbers.pieces),
-    line("tensor_split.indices", dim=numbers.dimension, indices=views.cuts),
-    line("hsplit.int", sections=views.sections_of(1)),
-    line("hsplit.array", indices=views.cuts_of(1)),
-    line("vsplit.int", sections=views.sections_of(0)),
-    line("vsplit.array", indices=views.cuts_of(0)),
-    line("dsplit.int", sections=views.sections_of(2)),
-    line("dsplit.array", indices=views.cuts_of(2)),
+    line("tensor_split.indices", dim=numbers.dimension, indices=numbers.cuts),
+    line("hsplit.int", sections=numbers.sections_of(1)),
+    line("hsplit.array", indices=numbers.cuts_of(1)),
+    line("vsplit.int", sections=numbers.sections_of(0)),
+    line("vsplit.array", indices=numbers.cuts_of(0)),
+    line("dsplit.int", sections=numbers.sections_of(2)),
+    line("dsplit.array", indices=numbers.cuts_of(2)),
     line("unbind.int", dim=numbers.dimension),
     line("as_strided.default", **numbers.AS_STRIDED),
     # The same bytes, read in another way.
