@@ -9,7 +9,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from aliasproof.generators.python_forms import (
+# Each file adds its forms to the table.
+from aliasproof.generators.python_forms import (  # noqa: F401
     call_forms,
     class_texts,
     container_forms,
@@ -28,19 +29,6 @@ from aliasproof.generators.strategies import integers
 from aliasproof.ir.errors import InternalError
 from aliasproof.ir.python_program import PythonProgram
 
-# Each file adds its forms to the table.
-FILES = (
-    tensor_forms,
-    control_forms,
-    container_forms,
-    function_forms,
-    state_forms,
-    storage_forms,
-    gradient_forms,
-    transform_forms,
-    training_forms,
-    call_forms,
-)
 ALWAYS = ("tensors", "writes", "calls")  # groups that no swarm switches off
 GROUPS = tuple(dict.fromkeys(form.group for form in FORMS))
 # Names of what is no tensor, and is returned: lists, and iterators that have not run to their end.
