@@ -15,32 +15,35 @@ BY_NAME = {site.name: site for site in all_sites()}
 PASSES = "graph pass/_inductor.fx_passes"
 
 
-def reason(name: str, conditions: Conditions | None = None) -> str | None:
-    return why_never_fired(BY_NAME[name], conditions or Conditions())
+PLAIN = Conditions()
+CODE = Conditions(generates_code=True)
+
+
+def reason(name: str, conditions: Conditions = PLAIN) -> str | None:
+    return why_never_fired(BY_NAME[name], conditions)
+
+
+B2B = "b2b_gemm.B2B_GEMM_PASS/b2b_gemm_handler(aten.mm)"
+FOLDED = "freezing_patterns.binary_folding_pass/binary_folding_init.folded_op(aten.add.Tensor)"
+MIN_CUT = "graph pass/_functorch.partitioners.min_cut_rematerialization_partition"
+FUSED = "post_grad.pass_patterns[1]/_register_unary_fusion_lowering.fn(aten.relu)"
+CAT_SLICE_CAT = "post_grad.pass_patterns[1]/cat_slice_cat(aten.cat)"
+MERGE_SPLITS = "pre_grad.PRE_GRAD_PATTERNS[merge_splits_pass]/merge_splits(split)"
+DECOMPOSE_MM = "post_grad.POST_GRAD_PATTERNS[decompose_mm_pass]/decompose_mm(aten.mm)"
+HAS_THE_NAME = "that has the name of the pass"
 
 
 @pytest.mark.parametrize(
     ("name", "part"),
     [
-        ("b2b_gemm.B2B_GEMM_PASS/b2b_gemm_handler(aten.mm)", "config.b2b_gemm_pass = True"),
-        (
-            "pre_grad.PRE_GRAD_PATTERNS[merge_splits_pass]/merge_splits(split)",
-            "config.pre_grad_fusion_options that has the name of the pass",
-        ),
-        (
-            "post_grad.POST_GRAD_PATTERNS[decompose_mm_pass]/decompose_mm(aten.mm)",
-            "config.post_grad_fusion_options that has the name of the pass",
-        ),
-        (
-            "freezing_patterns.binary_folding_pass/binary_folding_init.folded_op(aten.add.Tensor)",
-            "freezing",
-        ),
+        (B2B, "config.b2b_gemm_pass = True"),
+        (MERGE_SPLITS, f"config.pre_grad_fusion_options {HAS_THE_NAME}"),
+        (DECOMPOSE_MM, f"config.post_grad_fusion_options {HAS_THE_NAME}"),
+        (FOLDED, "freezing"),
         (f"{PASSES}.pre_grad.fuse_conv_bn", "config.freezing = True"),
-        ("graph pass/_functorch.partitioners.min_cut_rematerialization_partition", "gradients"),
-        (
-            "post_grad.pass_patterns[1]/_register_unary_fusion_lowering.fn(aten.relu)",
-            "target inductor",
-        ),
+        (MIN_CUT, "gradients"),
+        (FUSED, "target inductor"),
+        (CAT_SLICE_CAT, "target inductor"),
         (
             "pre_grad.apply_gumbel_max_trick_pass/apply_gumbel_max_trick(argmax)",
             "functions of Python",
@@ -50,59 +53,47 @@ def reason(name: str, conditions: Conditions | None = None) -> str | None:
         ("decomposition/aten.rad2deg.out", "out="),
         ("no-op/aten.slice_scatter.out", "out="),
         ("write through a view/crow_indices", "sparse"),
+        # A pass for several machines is told from one that mentions them.
+        (f"{PASSES}.ddp_fusion._fuse_allreduce", "collectives"),
     ],
 )
-def test_what_a_site_needs_is_found_out(name, part):
-    found = reason(name)
-    assert found is not None
-    assert part in found
+def test_what_a_site_needs_is_found_out(name: str, part: str) -> None:
+    assert part in (reason(name) or "")
+
+
+@pytest.mark.parametrize(
+    ("name", "conditions", "part"),
+    [
+        (FUSED, CODE, "calls of mkldnn"),
+        ("lowering/aten.mul.Tensor", Conditions(inductor=False), "Inductor"),
+    ],
+)
+def test_other_programs_need_something_else(name: str, conditions: Conditions, part: str) -> None:
+    assert part in (reason(name, conditions) or "")
 
 
 @pytest.mark.parametrize(
     ("name", "conditions"),
     [
-        (
-            "freezing_patterns.binary_folding_pass/binary_folding_init.folded_op(aten.add.Tensor)",
-            Conditions(freezing=True),
-        ),
-        (
-            "graph pass/_functorch.partitioners.min_cut_rematerialization_partition",
-            Conditions(gradients=True),
-        ),
-        ("lowering/aten.mul.Tensor", Conditions(generates_code=True)),
-        ("post_grad.pass_patterns[1]/cat_slice_cat(aten.cat)", Conditions(generates_code=True)),
-        (
-            "post_grad.pass_patterns[1]/_register_unary_fusion_lowering.fn(aten.relu)",
-            Conditions(generates_code=True, freezing=True),
-        ),
-        (
-            "b2b_gemm.B2B_GEMM_PASS/b2b_gemm_handler(aten.mm)",
-            Conditions(settings={"b2b_gemm_pass": True}),
-        ),
+        # Where the programs have what it needs.
+        (FOLDED, Conditions(freezing=True)),
+        (MIN_CUT, Conditions(gradients=True)),
+        ("lowering/aten.mul.Tensor", CODE),
+        (CAT_SLICE_CAT, CODE),
+        (FUSED, Conditions(generates_code=True, freezing=True)),
+        (B2B, Conditions(settings={"b2b_gemm_pass": True})),
+        ("case/OutputType.is_input", Conditions(inductor=False)),
+        # What programs could reach.
+        (f"{PASSES}.post_grad.reorder_for_locality", PLAIN),
+        ("graph pass/_functorch.partitioners.default_partition", PLAIN),
+        ("post_grad.pass_patterns[2]/splitwithsizes_cat_replace(aten.cat)", PLAIN),
+        ("decomposition/aten.rad2deg.default", PLAIN),
+        # A straight line can spell out a backward pass.
+        ("joint_graph.patterns/mm_pattern_training(aten.mm.default)", PLAIN),
     ],
 )
-def test_where_the_programs_have_what_it_needs_it_is_a_gap(name, conditions):
-    assert reason(name) is not None
+def test_what_programs_reach_or_could_reach_is_a_gap(name: str, conditions: Conditions) -> None:
     assert reason(name, conditions) is None
-
-
-def test_a_pass_for_several_machines_is_told_from_one_that_mentions_them():
-    assert "collectives" in (reason(f"{PASSES}.ddp_fusion._fuse_allreduce") or "")
-    assert reason(f"{PASSES}.post_grad.reorder_for_locality") is None
-    assert reason("graph pass/_functorch.partitioners.default_partition") is None
-
-
-def test_what_programs_could_reach_is_a_gap():
-    assert reason("post_grad.pass_patterns[2]/splitwithsizes_cat_replace(aten.cat)") is None
-    assert reason("decomposition/aten.rad2deg.default") is None
-    # A straight line can spell out a backward pass.
-    assert reason("joint_graph.patterns/mm_pattern_training(aten.mm.default)") is None
-
-
-def test_what_freezing_brings_is_told():
-    code = Conditions(generates_code=True)
-    fused = "post_grad.pass_patterns[1]/_register_unary_fusion_lowering.fn(aten.relu)"
-    assert "calls of mkldnn" in (reason(fused, code) or "")
 
 
 @pytest.mark.parametrize(
@@ -113,15 +104,9 @@ def test_each_site_has_a_reason_or_is_a_gap(conditions):
         assert why_never_fired(site, conditions) != ""
 
 
-def test_a_target_without_inductor_has_none_of_its_sites():
-    without = Conditions(inductor=False)
-    assert "Inductor" in (reason("lowering/aten.mul.Tensor", without) or "")
-    assert reason("case/OutputType.is_input", without) is None
-
-
 def test_torch_is_as_before():
     before, profiler = dict(config.get_config_copy()), sys.getprofile()
     reasons._started_by_changes.cache_clear()
-    assert reason("b2b_gemm.B2B_GEMM_PASS/b2b_gemm_handler(aten.mm)") is not None
+    assert reason(B2B) is not None
     assert config.get_config_copy() == before
     assert sys.getprofile() is profiler
