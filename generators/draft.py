@@ -79,8 +79,10 @@ class Draft:
         """
         options: dict[str, Argument] = {} if dtype is None else {"dtype": dtype}
         other = Ref(like or self.self_name)
-        op = "aten.new_full.default"
-        return Ref(self.scene.call(op, other, tuple(shape), value, **options)[0])
+        made = self.scene.call(
+            "aten.new_full.default", other, tuple(shape), value, named=True, **options
+        )
+        return Ref(made[0])
 
     def value(self, name: str) -> object:
         """An argument drawn before, as eager takes it: tensors for the names of values."""

@@ -83,8 +83,10 @@ ONLY_RULES = Features(rules=100, groups=("view", "in-place"), scenarios=(), grad
 
 
 def plain(rule: str, kind: str = USUAL, number: int = 0) -> Program:
-    search = plain_call if rule.startswith(OF_OPERATORS) else plain_match
-    program = search(rule, kind, number)
+    if rule.startswith(OF_OPERATORS):
+        program = plain_call(rule, kind, number)
+    else:
+        program = plain_match(rule, kind, number)
     assert isinstance(program, Program), program
     return program
 
