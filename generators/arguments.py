@@ -310,13 +310,7 @@ def _apart(draft: Draft, written: list[str], names: list[str]) -> list[str]:
     """The names of tensors that share no byte with those written; seldom, all names."""
     if draft.pick.chance(UNSPECIFIED_SHARE):
         return names
-    values = draft.scene.values
-    regions = [Region.of(values[name]) for name in written]
-    return [
-        name
-        for name in names
-        if not any(overlap(Region.of(values[name]), region) for region in regions)
-    ]
+    return draft.scene.apart(names, written)
 
 
 # --- matrix arguments -----------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import contextlib
 import functools
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
@@ -268,6 +268,15 @@ class Scene:
     ) -> list[str]:
         """The names of all values that `accepts` accepts, the newest first."""
         return [name for name in reversed(self.values) if accepts(self.values[name])]
+
+    def apart(self, names: Iterable[str], others: Iterable[str]) -> list[str]:
+        """Those of the names whose values share no byte with the others."""
+        regions = [Region.of(self.values[other]) for other in others]
+        return [
+            name
+            for name in names
+            if not any(overlap(Region.of(self.values[name]), region) for region in regions)
+        ]
 
     def aliases(self, name: str) -> list[str]:
         """The names of other values that share a byte with this one, the newest first."""

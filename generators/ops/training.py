@@ -8,9 +8,9 @@ from aliasproof.generators import number_arguments as numbers
 from aliasproof.generators import tensor_arguments as tensors
 from aliasproof.generators.draft import Draft, Drawer
 from aliasproof.generators.operator import at_least, floating, group, line, lines, of_rank, often
+from aliasproof.generators.scenario_steps import like
 from aliasproof.generators.scene import NoChoice
 from aliasproof.ir.program import Argument, Ref
-from aliasproof.ir.regions import Region, overlap
 
 
 def parameters(draft: Draft) -> Argument:
@@ -25,7 +25,7 @@ def parameters(draft: Draft) -> Argument:
             *draft.scene.call("aten.new_full.default", Ref(other), (3,), 2, dtype=torch.float32)
         ]
     chosen = [draft.pick.one(fitting)]
-    apart = [name for name in fitting if not _overlaps(draft, name, chosen)]
+    apart = draft.scene.apart(fitting, chosen)
     if apart and draft.pick.chance(50):
         chosen.append(draft.pick.one(apart))
     return tuple(map(Ref, chosen))
@@ -36,22 +36,14 @@ def per_parameter(draft: Draft) -> Argument:
     used = [name for argument in draft.drawn for name in draft.names(argument)]
     chosen: list[str] = []
     for name in draft.names("self"):
-        like = draft.scene.values[name]
-
-        def fits(tensor: torch.Tensor, like: torch.Tensor = like) -> bool:
-            same = tensor.dtype == like.dtype and tensor.shape == like.shape
-            return same and tensor.is_contiguous()
-
-        names = draft.scene.newest_first(fits)
-        apart = [
-            candidate for candidate in names if not _overlaps(draft, candidate, [*used, *chosen])
-        ]
+        own, values = draft.scene.values[name], draft.scene.values
+        names = [it for it in draft.scene.newest_first(like(own)) if values[it].is_contiguous()]
+        apart = draft.scene.apart(names, [*used, *chosen])
         if apart and draft.pick.chance(70):
             chosen.append(draft.pick.one(apart))
         else:
-            sizes = tuple(like.shape)
             value = draft.pick.integer(0, 3)
-            chosen += draft.scene.call("aten.new_full.default", Ref(name), sizes, value)
+            chosen.append(draft.new_full(own.shape, value, like=name).name)
     return tuple(map(Ref, chosen))
 
 
@@ -67,7 +59,7 @@ def per_channel(draft: Draft) -> Argument:
     used = [ref.name for ref in draft.drawn.values() if isinstance(ref, Ref)]
     dtype, shape = draft.self.dtype, (draft.self.shape[1],)
     fitting = draft.scene.newest_first(lambda t: t.dtype == dtype and tuple(t.shape) == shape)
-    apart = [name for name in fitting if not _overlaps(draft, name, used)]
+    apart = draft.scene.apart(fitting, used)
     if apart and draft.pick.chance(70):
         return Ref(draft.pick.one(apart))
     return draft.new_full(shape, 2)
@@ -93,12 +85,6 @@ def counter(draft: Draft) -> Argument:
 def zero_or_one(draft: Draft) -> Argument:
     """A new tensor that says whether a number was infinite."""
     return draft.new_full((1,), draft.pick.integer(0, 1), torch.float32)
-
-
-def _overlaps(draft: Draft, name: str, others: list[str]) -> bool:
-    values = draft.scene.values
-    region = Region.of(values[name])
-    return any(overlap(region, Region.of(values[other])) for other in others)
 
 
 _RATE = numbers.one_of(0.5, 1.0)
