@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.progress import Progress
 from rich.syntax import Syntax
 from rich.table import Table
@@ -105,8 +105,8 @@ def print_code(console: Console, code: str) -> None:
     console.print(text, soft_wrap=True)
 
 
-def print_table(console: Console, table: Table) -> None:
-    """Print a table. In a file, lines have no trailing spaces."""
+def print_table(console: Console, table: RenderableType) -> None:
+    """Print a table, or what has tables. In a file, lines have no trailing spaces."""
     if console.is_terminal:
         console.print(table)
         return
@@ -126,9 +126,10 @@ def print_heading(console: Console, title: str) -> None:
     )
 
 
-def print_lines(console: Console, text: str, style: str = "") -> None:
+def print_lines(console: Console, text: str | Text, style: str = "") -> None:
     """Print sentences. Only a terminal breaks long lines, between words."""
-    console.print(Text(text, style=style), soft_wrap=not console.is_terminal)
+    styled = Text(text, style=style) if isinstance(text, str) else text
+    console.print(styled, soft_wrap=not console.is_terminal)
 
 
 def print_exactly(console: Console, text: str, style: str = "") -> None:

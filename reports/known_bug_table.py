@@ -17,7 +17,7 @@ def print_titles(console: Console, bugs: Collection[KnownBug | PythonBug]) -> No
     for bug in bugs:
         line = Text.assemble((bug.identifier, "bold"), f": {bug.title}", (f"  {bug.link}", "dim"))
         line.rstrip()
-        console.print(line, soft_wrap=not console.is_terminal)
+        print_lines(console, line)
     print_lines(
         console,
         f"{counted(len(bugs), 'known bug')} (corpus/bugs/). A finding that vanishes while a bug is"

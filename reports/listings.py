@@ -21,8 +21,7 @@ CLAUSE_WIDTH = 16  # columns: the longest is "does not promise"
 
 def print_contract(console: Console, target: Mapping[str, Any]) -> None:
     """Print a target and its contract, which are given as JSON values."""
-    title = Text.assemble((target["name"], "bold"), f": {target['summary']}")
-    console.print(title, soft_wrap=not console.is_terminal)
+    _print_line(console, target["name"], f": {target['summary']}")
     table = new_table(header=False)
     table.add_column("", width=CLAUSE_WIDTH, style="dim")
     table.add_column("", overflow="fold")
@@ -64,8 +63,7 @@ def print_summaries(
 
 
 def _print_line(console: Console, name: str, what: str, note: str = "") -> None:
-    line = Text.assemble((name, "bold"), what, (note, "dim"))
-    console.print(line, soft_wrap=not console.is_terminal)
+    print_lines(console, Text.assemble((name, "bold"), what, (note, "dim")))
 
 
 def _clauses(contract: Mapping[str, Any]) -> list[tuple[str, str, str]]:
@@ -366,9 +364,8 @@ def _short_op(op: str) -> str:
 def _print_shares(console: Console, title: str, counts: Mapping[str, int], whole: int) -> None:
     print_heading(console, title)
     table = new_table(header=False)
-    table.add_column("", no_wrap=True)
-    table.add_column("", justify="right", no_wrap=True)
-    table.add_column("", no_wrap=True)
+    for justify in ("left", "right", "left"):
+        table.add_column("", justify=justify, no_wrap=True)
     for name, count in counts.items():
         table.add_row(name, _percent(count, whole), _mark(count, whole))
     print_table(console, table)

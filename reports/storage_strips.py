@@ -275,20 +275,11 @@ def _evidence(
     return SharedByte(first, second, one, other, start + byte, at_fault=True)
 
 
-def _spans(region: Region) -> Iterator[tuple[int, int]]:
-    """The runs of bytes of a region; of a large one, a single run."""
+def _spans(region: Region) -> list[tuple[int, int]]:
+    """The bytes of a region, each as a run; of a large region, a single run."""
     if region.numel * region.itemsize > MOST_BYTES:
-        yield region.interval
-        return
-    first = end = None
-    for address in region.addresses().tolist():
-        if address != end:
-            if first is not None and end is not None:
-                yield first, end
-            first = address
-        end = address + 1
-    if first is not None and end is not None:
-        yield first, end
+        return [region.interval]
+    return [(address, address + 1) for address in region.addresses().tolist()]
 
 
 def _merged(spans: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:

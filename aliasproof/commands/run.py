@@ -144,7 +144,7 @@ def _run(script: str, arguments: list[str], *, as_module: bool) -> int:
     except SystemExit as ending:
         return _status(ending.code)
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - any error of the script is reported as Python does
-        _print_error(error, Path(__file__))
+        _print_error(error)
         return INTERRUPTED if isinstance(error, KeyboardInterrupt) else 1
     finally:
         # As Python does before it ends. It tells executors first, whose threads would else wait.
@@ -164,12 +164,10 @@ def _status(code: object) -> int:
     return 1
 
 
-def _print_error(error: BaseException, ours: Path) -> None:
+def _print_error(error: BaseException) -> None:
     """The traceback, without the frames of this module and of `runpy`."""
-    stack = error.__traceback__
-    while stack is not None and stack.tb_frame.f_code.co_filename in (str(ours), runpy.__file__):
-        stack = stack.tb_next
     # `runpy` is frozen in some builds of Python.
-    while stack is not None and "runpy" in stack.tb_frame.f_code.co_filename:
+    ours, stack = (__file__, runpy.__file__, "<frozen runpy>"), error.__traceback__
+    while stack is not None and stack.tb_frame.f_code.co_filename in ours:
         stack = stack.tb_next
     traceback.print_exception(error.with_traceback(stack))

@@ -10,7 +10,7 @@ from rich.live import Live
 
 from aliasproof.campaigns.store.run_view import RunReader
 from aliasproof.commands.options import Run
-from aliasproof.reports.console import print_exactly, results
+from aliasproof.reports.console import print_table, results
 from aliasproof.reports.watched_run import picture
 
 REDRAWN_EVERY = 1.0  # seconds
@@ -27,10 +27,7 @@ def watch(run: Run) -> None:
         if console.is_terminal:
             _live(reader, console)
         else:
-            with console.capture() as capture:
-                console.print(picture(reader.view()))
-            for line in capture.get().splitlines():
-                print_exactly(console, line.rstrip())
+            print_table(console, picture(reader.view()))
 
 
 def _live(reader: RunReader, console: Console) -> None:

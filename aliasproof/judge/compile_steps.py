@@ -318,26 +318,6 @@ JOINT, SPLIT, FORWARD, BACKWARD = "joint", "split", "forward", "backward"
 REPLAYED = (JOINT, SPLIT, FORWARD, BACKWARD)
 
 
-def replaced_by(versions: Sequence[Version], halves: Sequence[list[str]]) -> Iterator[str | None]:
-    """What each version replaces, None for a graph before AOTAutograd.
-
-    `halves` are the placeholders of the forward and of the backward graph.
-    """
-    for version in versions:
-        if version.part in ("Dynamo", "pre_grad"):
-            yield None
-        else:
-            names = placeholders(version.graph.graph)
-            yield next(
-                (
-                    half
-                    for half, its_names in zip((FORWARD, BACKWARD), halves, strict=False)
-                    if its_names == names
-                ),
-                JOINT,
-            )
-
-
 @contextlib.contextmanager
 def replaying(graphs: Mapping[str, fx.GraphModule]) -> Iterator[None]:
     """Compilations take these graphs, and run eagerly what follows from them."""
@@ -460,13 +440,17 @@ class SteppedFunction:
 
     def _training_steps(self, halves: Sequence[fx.GraphModule]) -> list[Step]:
         """The steps of a compilation for training. The graphs run when they are compiled again."""
-        versions = self.watch.versions
-        names = [placeholders(half.graph) for half in halves]
-        layers = list(replaced_by(versions, names))
+        forward, backward = (tuple(placeholders(half.graph)) for half in halves)
+        replaced = {backward: BACKWARD, forward: FORWARD}
         graphs = [
-            Step(_name(version), layer, _runs_when_compiled, version.graph)
-            for version, layer in zip(versions, layers, strict=True)
-            if layer is not None
+            Step(
+                _name(version),
+                replaced.get(tuple(placeholders(version.graph.graph)), JOINT),
+                _runs_when_compiled,
+                version.graph,
+            )
+            for version in self.watch.versions
+            if version.part not in _BEFORE_AOT
         ]
         joint = [step for step in graphs if step.layer == JOINT]
         # No earlier step has this wrapper, so nothing tells it from the first graph.

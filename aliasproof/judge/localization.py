@@ -275,25 +275,17 @@ _PARTS = (
 
 def where_raised(error: BaseException) -> str | None:
     """The pass or part that raised an error; None if no frame of a compiler tells."""
-    frames = _innermost_first(error)
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)][::-1]
     for index, frame in enumerate(frames):
         if frame.f_code in drivers() and index > 0:
             return ": ".join(part_and_pass(frames[index - 1 :]))
         operator = _lowered_operator(frame)
         if operator is not None:
             return f"lowering of {operator}"
-        part = _part(frame)
-        if part is not None:
+        inside = _inside(frame)
+        if part := next((part for start, part in _PARTS if inside.startswith(start)), None):
             return part
     return None
-
-
-def _innermost_first(error: BaseException) -> list[FrameType]:
-    frames, traceback = [], error.__traceback__
-    while traceback is not None:
-        frames.append(traceback.tb_frame)
-        traceback = traceback.tb_next
-    return frames[::-1]
 
 
 def _lowered_operator(frame: FrameType) -> OpOverload | None:
@@ -302,11 +294,6 @@ def _lowered_operator(frame: FrameType) -> OpOverload | None:
         return None
     target = frame.f_locals.get("target")
     return target if isinstance(target, OpOverload) else None
-
-
-def _part(frame: FrameType) -> str | None:
-    inside = _inside(frame)
-    return next((part for start, part in _PARTS if inside.startswith(start)), None)
 
 
 def _inside(frame: FrameType) -> str:
@@ -416,7 +403,7 @@ class _StepSearch:
     def _first_wrong(
         self, compiled: SteppedFunction, function: Callable[..., object], steps: Sequence[Step]
     ) -> PassAtFault | None:
-        judged = self._judge(compiled, function)
+        judged = _StepJudge(self, compiled, function)
         at_fault, last_right = None, None
         for step in steps:
             wrong = judged.wrong(step)
@@ -449,22 +436,16 @@ class _StepSearch:
         step = next(
             (candidate for candidate in compiled.steps if candidate.name == FUNCTIONALIZATION), None
         )
-        if step is None or self._judge(compiled, function).wrong(step) is not False:
+        if step is None or _StepJudge(self, compiled, function).wrong(step) is not False:
             return None
         return step.graph
-
-    def _judge(self, compiled: SteppedFunction, function: Callable[..., object]) -> _StepJudge:
-        return _StepJudge(self.case, self.target, self.violation, self.eager, compiled, function)
 
 
 @dataclass(frozen=True, slots=True)
 class _StepJudge:
     """Says of a step whether it shows the violation."""
 
-    case: Case
-    target: Target
-    violation: Violation
-    eager: EagerRun
+    search: _StepSearch
     compiled: SteppedFunction
     function: Callable[..., object]
 
@@ -485,11 +466,11 @@ class _StepJudge:
 
     def _is_same(self, other: Violation) -> bool:
         # What is wrong at other places may be the fault of a layer before the user's code.
-        here = not self.target.yours or other.place == self.violation.place
-        return here and same_promise(other, self.violation)
+        here = not self.search.target.yours or other.place == self.search.violation.place
+        return here and same_promise(other, self.search.violation)
 
     def _violations(self, step: Step) -> list[Violation]:
-        oracle = self.violation.oracle
+        oracle = self.search.violation.oracle
         if oracle in _ON_STAGES:
             return self._on_stage(step, oracle)
         seed_generators()
@@ -497,25 +478,29 @@ class _StepJudge:
             return self._on_value_hashes()
         if step.layer in REPLAYED:
             with replaying({} if step.graph is None else {str(step.layer): step.graph}):
-                actual = observe(self._compiled_again, self.case.fresh_inputs())
+                actual = observe(self._compiled_again, self.search.case.fresh_inputs())
         else:
-            actual = observe(self.function, self.case.fresh_inputs())
-        contract = self.target.contract
-        return judge(contract, self.eager.observation, actual, self.eager.trace).violations
+            actual = observe(self.function, self.search.case.fresh_inputs())
+        contract = self.search.target.contract
+        return judge(
+            contract, self.search.eager.observation, actual, self.search.eager.trace
+        ).violations
 
     def _compiled_again(self, *inputs: torch.Tensor) -> object:
-        build = self.target.build(self.case.function, self.case.fresh_inputs())
+        build = self.search.target.build(self.search.case.function, self.search.case.fresh_inputs())
         seed_generators()
         return build.function(*inputs)
 
     def _on_value_hashes(self) -> list[Violation]:
         def hashes(seed: int) -> tuple[ValueHashes, ValueHashes]:
-            expected = run_uninterpreted(self.case.function, self.case.fresh_inputs(), seed=seed)
+            expected = run_uninterpreted(
+                self.search.case.function, self.search.case.fresh_inputs(), seed=seed
+            )
             seed_generators()
-            actual = run_uninterpreted(self.function, self.case.fresh_inputs(), seed=seed)
+            actual = run_uninterpreted(self.function, self.search.case.fresh_inputs(), seed=seed)
             return expected, actual
 
-        contract, trace = self.target.contract, self.eager.trace
+        contract, trace = self.search.target.contract, self.search.eager.trace
         return list(equivalence.judge(contract, *hashes(0), trace, lambda: hashes(1)).violations)
 
     def _on_stage(self, step: Step, oracle: str) -> list[Violation]:
@@ -534,7 +519,11 @@ class _StepJudge:
         if oracle == clobbers.ORACLE.name and first is not step.graph:
             before = Stage("functional graph", first, functional=True, whole=False)
             runs.insert(0, run_stage(before, clone_inputs(inputs)))
-        return list(_ON_STAGES[oracle](self.target.contract, runs, self.eager.trace).violations)
+        return list(
+            _ON_STAGES[oracle](
+                self.search.target.contract, runs, self.search.eager.trace
+            ).violations
+        )
 
 
 # --- parts of Python code -------------------------------------------------------------------------

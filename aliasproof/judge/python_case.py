@@ -221,10 +221,13 @@ def _differentiate(left: Sequence[object]) -> None:
     """A backward pass from all tensors that autograd computed, with other numbers in each place."""
     tensors = {id(leaf): leaf for leaf in left if isinstance(leaf, torch.Tensor)}
     ends = [it for it in tensors.values() if it.requires_grad and _history(it) == RESULT]
-    numbers = [torch.arange(end.numel()).remainder(5).add(1).reshape(end.shape) for end in ends]
     if ends:
-        given = [number.to(end) for number, end in zip(numbers, ends, strict=True)]
-        torch.autograd.backward(ends, given)
+        torch.autograd.backward(ends, list(map(numbers_for, ends)))
+
+
+def numbers_for(tensor: torch.Tensor) -> torch.Tensor:
+    """A gradient to start a backward pass from this tensor, with another number in each place."""
+    return torch.arange(tensor.numel()).remainder(5).add(1).reshape(tensor.shape).to(tensor)
 
 
 def run_in_eager(program: Runnable, seconds: float = SECONDS) -> EagerRun:

@@ -10,7 +10,7 @@ import signal
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 from typing import NamedTuple, Protocol, Self
 
@@ -217,11 +217,8 @@ class Spent:
 
     def add(self, other: Spent) -> None:
         """Add the seconds of another one to this one."""
-        self.generation += other.generation
-        self.eager += other.eager
-        self.target += other.target
-        self.oracles += other.oracles
-        self.graphs += other.graphs
+        for part in fields(self):
+            setattr(self, part.name, getattr(self, part.name) + getattr(other, part.name))
 
 
 class EagerRun(NamedTuple):

@@ -21,6 +21,7 @@ from torch.utils import _pytree as pytree
 from aliasproof.ir.devices import finish
 from aliasproof.ir.errors import OutOfMemory, Rejected
 from aliasproof.ir.values import clone_inputs
+from aliasproof.judge.python_case import numbers_for
 from aliasproof.oracles.judge import Judgement
 from aliasproof.oracles.observation import Observation
 from aliasproof.oracles.verdict import ON_VALUES, PlaceNames, Violation
@@ -51,7 +52,6 @@ from aliasproof.running_model.graph_call import (
     Tangents,
     end_of,
     histories,
-    numbers_for,
 )
 from aliasproof.user_code.user_file import not_comparable
 
@@ -232,8 +232,8 @@ class CheckedGraph:
             return None
         if differing not in self._histories:
             places = {*ours, *run.histories} - {it for it in ours if ours[it] == FORBIDDEN}
-            ends = {name: it for name, it in eager.tensors().items() if name in places}
-            self._histories[differing] = self._look(call, numbers_for(ends)) or OTHER_HISTORY
+            ends = {it: numbers_for(end) for it, end in eager.tensors().items() if it in places}
+            self._histories[differing] = self._look(call, ends) or OTHER_HISTORY
         return None if self._has_wrong_values(BACKWARD) else self._histories[differing]
 
     def _wait_for_gradients(

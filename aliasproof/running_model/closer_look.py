@@ -8,7 +8,7 @@ rounding (`aliasproof/judge/rounding_control.py`).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import torch
@@ -120,10 +120,8 @@ class Look:
     """
 
     violations: Mapping[str, Sequence[Violation]] = field(default_factory=dict)
-    documented: Mapping[str, int] = field(default_factory=dict)
     rounding: Mapping[str, Sequence[str]] = field(default_factory=dict)
     places: Mapping[str, Mapping[str, MayDiffer]] = field(default_factory=dict)
-    runs: Mapping[str, tuple[Observation, Observation]] = field(default_factory=dict)
     unknown: Mapping[str, str | None] = field(default_factory=dict)
     unjudged: str | None = None
 
@@ -152,18 +150,16 @@ def look_closer(compared: Compared, call: GraphCall, tangents: Tangents | None =
     if own is not None:
         return Look(unjudged=own)
     control = _Control(compared, call, tangents)
-    violations, documented, rounding, unknown = {}, {}, {}, {}
+    violations, rounding, unknown = {}, {}, {}
     for name, (_, judgement) in judgements.items():
         runs = expected[name], actual[name]
         again = partial(judged, compared.contract, *runs)
         one = [_ControlOfDirection(control, name)]
         judgement, rounding[name] = without_rounding(judgement, again, runs, trace, one)
         violations[name] = judgement.violations
-        documented[name] = len(judgement.documented)
         unknown[name] = undecided(judgement)
     seen = {name: places_of(expected[name], trace) for name in expected}
-    runs_seen = {name: (expected[name], actual[name]) for name in expected}
-    return Look(violations, documented, rounding, seen, runs_seen, unknown)
+    return Look(violations, rounding, seen, unknown)
 
 
 def _watched(
@@ -247,8 +243,8 @@ def _same_zeros(eager: Observation, target: Observation) -> tuple[Observation, O
     kept = [(None, None) if _is_zero(pair) else pair for pair in pairs]
     ours, theirs = zip(*kept, strict=True)
     return (
-        Observation(eager.inputs, eager.before, ours, eager.error),
-        Observation(target.inputs, target.before, theirs, target.error, memory=target.memory),
+        replace(eager, outputs=ours, _regions={}),
+        replace(target, outputs=theirs, _regions={}),
     )
 
 

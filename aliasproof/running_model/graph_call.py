@@ -55,15 +55,6 @@ def histories(run: Observation, ends: Sequence[End]) -> dict[str, str]:
     return named
 
 
-def numbers_for(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Gradients to start a backward pass from these tensors, with another number in each place."""
-    numbers = {}
-    for place, tensor in tensors.items():
-        counted = torch.arange(tensor.numel()).remainder(5).add(1).reshape(tensor.shape)
-        numbers[place] = counted.to(tensor)
-    return numbers
-
-
 # --- graph call -----------------------------------------------------------------------------------
 
 

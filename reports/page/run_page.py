@@ -156,11 +156,9 @@ def marked(ours: str, theirs: str) -> tuple[tuple[MarkedPart, ...], tuple[Marked
 
 def _joined(parts: Iterable[MarkedPart]) -> tuple[MarkedPart, ...]:
     """The parts, with neighbours of one kind as one."""
-    groups: Iterable[tuple[bool, Sequence[MarkedPart]]] = (
-        (differs, list(group)) for differs, group in itertools.groupby(parts, lambda it: it.differs)
-    )
-    texts = ((differs, "".join(part.text for part in group)) for differs, group in groups)
-    return tuple(MarkedPart(text, differs) for differs, text in texts if text)
+    groups = itertools.groupby(parts, lambda it: it.differs)
+    joined = (MarkedPart("".join(it.text for it in group), differs) for differs, group in groups)
+    return tuple(part for part in joined if part.text)
 
 
 WIDTH, HEIGHT = 320, 72  # of a picture
