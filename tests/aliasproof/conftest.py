@@ -1,8 +1,10 @@
 """Fixtures for the tests of the commands: a call in this process, and a wrong target."""
 
+import json
 import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 import torch
@@ -25,6 +27,20 @@ class Outcome:
     code: int
     out: str
     err: str
+
+    def json(self, code: int = 0) -> Any:
+        """The object that is printed, by a call that ends with this exit code."""
+        assert self.code == code, self
+        return json.loads(self.out)
+
+    @property
+    def refusal(self) -> str:
+        """What is on standard error if bad input is refused: one line, after any notes."""
+        assert (self.code, self.out) == (2, ""), self
+        *before, line = self.err.splitlines()
+        assert all(note.startswith("note: ") for note in before), self
+        assert line.startswith("aliasproof: ")
+        return self.err
 
 
 @pytest.fixture
@@ -81,6 +97,18 @@ def write(tmp_path) -> Callable[[str], str]:
     def write_file(text: str) -> str:
         (tmp_path / "mine.py").write_text(textwrap.dedent(text))
         return "mine.py"
+
+    return write_file
+
+
+@pytest.fixture
+def write_program(write) -> Callable[..., str]:
+    """`write_program("return x + 1", "torch.ones(2)")`: mine.py with this program(x) and inputs."""
+
+    def write_file(body: str, given: str = "torch.ones(2)", head: str = "") -> str:
+        program = textwrap.indent(textwrap.dedent(body).strip(), "    ")
+        heads = f"import torch\n{head}\ndef program(x):\n{program}\n"
+        return write(f"{heads}\ndef inputs():\n    return {given}\n")
 
     return write_file
 

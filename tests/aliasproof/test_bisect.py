@@ -49,9 +49,7 @@ def test_the_layer_the_pass_and_the_version_are_named(call, tmp_path: Path) -> N
         python.write_text(f'#!/bin/sh\n[ "$2" = -c ] && echo {version} && exit\n{ending}\n')
         python.chmod(0o755)
         asked += ["--torch", python]
-    done = call(*asked)
-    assert done.code == 0, done.err
-    found = json.loads(done.out)
+    found = call(*asked).json()
     states = {layer["target"]: layer["state"] for layer in found["layers"]}
     assert [*states] == ["aot", "inductor-reinplace", "inductor-fx", "inductor"]
     assert [*states.values()][:3] == ["right", "right", "wrong"]
@@ -67,7 +65,7 @@ def test_the_part_of_a_layer_that_is_named_has_a_row(call, tmp_path: Path) -> No
         "import torch\ndef program(x):\n    x.expand(3, 4).zero_()\n    return x + 0\n"
         "def inputs():\n    return torch.arange(4.0)\n"
     )
-    found = json.loads(call("bisect", tmp_path / "mine.py", "-t", "aot", "--json").out)
+    found = call("bisect", tmp_path / "mine.py", "-t", "aot", "--json").json()
     assert found["at fault"]["target"] == "functionalize"
     assert [layer["target"] for layer in found["layers"]] == ["functionalize", "aot"]
     assert {layer["state"] for layer in found["layers"]} == {"wrong"}
@@ -86,9 +84,7 @@ def test_a_finding_of_hunt_is_bisected_by_its_layers(call, tmp_path: Path) -> No
     bug = python_bugs()["maximum_is_new"]
     finding = finding_of(bug.program, "dynamo", "values", "wrong value", "x")
     (tmp_path / "finding.json").write_text(json.dumps(finding.to_json()))
-    done = call("bisect", tmp_path, "--json")
-    assert done.code == 0, done.err
-    found = json.loads(done.out)
+    found = call("bisect", tmp_path, "--json").json()
     assert [layer["state"] for layer in found["layers"]] == ["wrong"]
     assert found["pass"]["name"].startswith("Dynamo")
 
@@ -114,9 +110,10 @@ def test_a_graph_that_torch_printed_is_taken(call, tmp_path: Path, command: str)
 
 def test_a_program_that_does_not_differ_is_bad_input(call, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(COPIES)
-    done = call("bisect", tmp_path / "mine.py", "-t", "identity")
-    assert done.code == 2
-    assert "nothing differs: identity does what eager does" in done.err
+    assert (
+        "nothing differs: identity does what eager does"
+        in call("bisect", tmp_path / "mine.py", "-t", "identity").refusal
+    )
 
 
 @pytest.mark.parametrize(

@@ -75,6 +75,4 @@ def test_without_a_baseline_known_bugs_are_no_change(call, few_programs):
 
 
 def test_what_is_no_run_is_refused(call):
-    outcome = call("gate", "--rebuild", "nothing")
-    assert outcome.code == 2
-    assert "name the folder of a run" in outcome.err
+    assert "name the folder of a run" in call("gate", "--rebuild", "nothing").refusal

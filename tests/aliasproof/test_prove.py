@@ -1,6 +1,5 @@
 """`aliasproof prove`: given this function and this target, this is the answer for each pair."""
 
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -301,11 +300,9 @@ def test_a_refutation_ends_in_exit_code_1_and_can_be_checked_by_hand(call, mine,
 
 def test_json_has_all_of_it(call, mine, planted):
     planted("careless", no_clones)
-    done = call(
+    given = call(
         "prove", mine, "--target", "careless", "--target", "reference", "--sizes", "2:", "--json"
-    )
-    assert done.code == 1
-    given = json.loads(done.out)
+    ).json(1)
     assert given["sizes"] == [2, None]
     careless, reference = given["targets"]["careless"], given["targets"]["reference"]
     assert careless["inputs"] == [["n0", "n1"]]
@@ -328,28 +325,27 @@ def test_one_reason_for_all_pairs_is_said_once(call, mine):
     assert done.out.splitlines()[-1] == "0 proved, 0 refuted, 0 unknown, 6 vacuous"
 
 
-def test_it_is_said_if_no_size_is_a_symbol(call, tmp_path):
-    path = tmp_path / "one.py"
-    path.write_text(
-        "import torch\ndef program(x): return x + 1\ndef inputs(): return torch.ones(1)\n"
+def test_it_is_said_if_no_size_is_a_symbol(call, write_program):
+    done = call(
+        "prove",
+        write_program("return x + 1", "torch.ones(1)"),
+        "--target",
+        "reference",
+        "--sizes",
+        "2:3",
     )
-    done = call("prove", path, "--target", "reference", "--sizes", "2:3")
     assert "no size became a symbol" in done.err
     assert "input 0 is [1]\n" in done.out
     assert " in range" not in done.out
 
 
-def test_captured_tensors_are_named(call, tmp_path):
-    path = tmp_path / "captures.py"
-    path.write_text(
-        "import torch\nW = torch.ones(5)\n"
-        "def program(x): return x * W\ndef inputs(): return torch.ones(5)\n"
-    )
+def test_captured_tensors_are_named(call, write_program):
+    path = write_program("return x * W", "torch.ones(5)", head="W = torch.ones(5)")
     assert (
         "input 0 is [n0], input 1 (W) is [n1]; sizes"
         in call("prove", path, "--target", "reference").out
     )
-    given = json.loads(call("prove", path, "--target", "reference", "--json").out)
+    given = call("prove", path, "--target", "reference", "--json").json()
     assert given["targets"]["reference"]["captured by the function"] == ["W"]
 
 
@@ -366,20 +362,12 @@ def test_captured_tensors_are_named(call, tmp_path):
     ],
 )
 def test_bad_options_end_in_one_line(call, mine, options, message):
-    done = call("prove", mine, *options)
-    assert (done.code, done.out) == (2, "")
-    assert message in done.err
-    assert len(done.err.splitlines()) == 1
+    assert message in call("prove", mine, *options).refusal
 
 
-def test_a_function_that_raises_in_eager_is_bad_input(call, tmp_path):
-    path = tmp_path / "wrong.py"
-    path.write_text(
-        "import torch\ndef program(x): return x.view(3, 3)\ndef inputs(): return torch.ones(4)\n"
-    )
-    done = call("prove", path, "--target", "reference")
-    assert done.code == 2
-    assert "eager raises RuntimeError" in done.err
+def test_a_function_that_raises_in_eager_is_bad_input(call, write_program):
+    path = write_program("return x.view(3, 3)", "torch.ones(4)")
+    assert "eager raises RuntimeError" in call("prove", path, "--target", "reference").refusal
 
 
 def test_the_document_shows_what_the_command_prints(call, tmp_path):

@@ -64,7 +64,7 @@ def test_each_finding_in_each_torch(call, stored, torch_of):
     assert replayed(done) == {(name, v): w for name in ("one", "two") for v, w in words.items()}
     assert "torch 2.14" in call("replay", "run", *options).out
     # What replays show is kept, and the newest torch decides.
-    said = json.loads(call("triage", "run", "--json").out)["findings"]
+    said = call("triage", "run", "--json").json()["findings"]
     assert [(e["state"], e["note"]) for e in said] == [("fixed", "gone in torch 2.15")] * 2
     assert call("replay", "run", *options).code == 0, "it was there before it was fixed"
 
@@ -78,10 +78,7 @@ def test_what_shows_in_a_newer_torch_than_the_one_that_fixed_it_has_regressed(
     assert (done.code, set(replayed(done).values())) == (1, {"regressed"})
     assert "shows again in torch 2.16.1" in call("triage", "run").out.replace("\n", " ")
     call("triage", "run", "one", "--state", "documented")
-    said = {
-        e["finding"]: e["state"]
-        for e in json.loads(call("triage", "run", "--json").out)["findings"]
-    }
+    said = {e["finding"]: e["state"] for e in call("triage", "run", "--json").json()["findings"]}
     assert said == {"one": "documented", "two": "regressed"}, "a person says it last"
 
 
@@ -181,7 +178,7 @@ def test_bad_input_is_one_line(call, stored, torch_of, tmp_path):
     lock = RunLock.take(stored)
     assert "is in use by pid" in call("triage", "run").err
     lock.release()
-    listed = json.loads(call("triage", "run", "--json").out)["findings"]
+    listed = call("triage", "run", "--json").json()["findings"]
     assert [(each["finding"], each["state"], each["times"]) for each in listed] == [
         ("one", "reproduced", 1),
         ("two", "reproduced", 0),

@@ -1,6 +1,5 @@
 """`aliasproof show`: the report on a finding, and whether it still fails."""
 
-import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -172,14 +171,12 @@ def test_without_its_reproducer(call, keep):
 def test_a_target_that_no_longer_exists(call, keep, monkeypatch):
     keep(FINDING)
     monkeypatch.delitem(TARGETS, "forgetful")
-    outcome = call("show", FINDING.identifier)
-    assert outcome.code == 2
-    assert "unknown target 'forgetful'" in outcome.err
+    assert "unknown target 'forgetful'" in call("show", FINDING.identifier).refusal
 
 
 def test_json(call, keep):
     folder = keep(FINDING)
-    found = json.loads(call("show", FINDING.identifier, "--json").out)
+    found = call("show", FINDING.identifier, "--json").json()
     assert found["folder"] == str(folder.relative_to(Path.cwd()))
     assert (found["stored as"], found["status"]) == ("finding", "still there")
     assert found["stored"]["kind"] == FINDING.kind
@@ -221,7 +218,7 @@ def test_a_suspicion(call, suspicion):
     assert "noted [7], in the run [2]" in outcome.out
     assert "graph: reinplaced" in outcome.out
     assert outcome.out.strip().endswith(f"Still there in torch {torch.__version__}.")
-    found = json.loads(call("show", suspicion / "program.json", "--json").out)
+    found = call("show", suspicion / "program.json", "--json").json()
     assert (found["stored as"], found["status"]) == ("suspicion", "still there")
     assert found["reproducer"] is None
 
