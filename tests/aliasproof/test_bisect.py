@@ -6,16 +6,13 @@ import json
 from pathlib import Path
 
 import pytest
-import torch
 
 from aliasproof.campaigns.publish.replaying import FIXED, NOT_RUN, STILL, Replayed
 from aliasproof.commands.bisect import first_wrong
 from aliasproof.corpus.bug_files import python_bugs
 from tests.campaigns.made_findings import finding_of
+from tests.short_programs import known_bug
 
-known_bug = pytest.mark.skipif(
-    not torch.__version__.startswith("2.13."), reason="a bug of torch 2.13"
-)
 COPIES = """
 def program(x):
     y = x + 1

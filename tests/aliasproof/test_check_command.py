@@ -11,10 +11,8 @@ from aliasproof.ir.serialization import dumps
 from aliasproof.oracles.judge import asked
 from aliasproof.oracles.verdict import Verdict
 from aliasproof.targets.names import CHECKED, FUZZED, PROVED
+from tests.short_programs import known_bug
 
-torch_of_the_bugs = pytest.mark.skipif(
-    not torch.__version__.startswith("2.13."), reason="bugs of torch 2.13"
-)
 PAGE = Path(__file__).parents[2] / "docs" / "check.md"
 # In torch 2.13, zeroing an expanded input through AOTAutograd gives values other than zero.
 MISCOMPILED = """
@@ -104,7 +102,7 @@ def inputs():
 """
 
 
-@torch_of_the_bugs
+@known_bug
 def test_the_known_bug_is_named(call, write):
     rows = ("--target", "aot", "--target", "aot-epilogue")
     outcome = call("check", "--in-process", write(MISCOMPILED), *rows)
@@ -115,7 +113,7 @@ def test_the_known_bug_is_named(call, write):
     assert named == {"aot": "expand-inverse", "aot-epilogue": "expand-inverse", "identity": None}
 
 
-@torch_of_the_bugs
+@known_bug
 def test_the_known_bug_of_training_is_named(call, write):
     rows = ("--target", "aot-eager", "--grad")
     outcome = call("check", "--in-process", write(REPLAYED), *rows)

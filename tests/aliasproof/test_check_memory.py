@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
+
+from tests.subprocesses import python
 
 LARGE, SMALL = 3072, 4  # inputs are square float32 matrices
 # 40 new tensors: each would cost one byte per byte of the input if anything kept them. Without
@@ -32,12 +33,8 @@ def peak(folder: Path, size: int) -> int:
     file = folder / "mine.py"
     file.write_text(CODE.format(size=size))
     command = ("aliasproof", "check", "--in-process", str(file), "--target", "functionalize")
-    done = subprocess.run(
-        [sys.executable, "-c", MEASURE, sys.executable, "-m", *command],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    done = python("-c", MEASURE, sys.executable, "-m", *command)
+    assert done.returncode == 0, done.stderr
     # In kilobytes on Linux, in bytes on macOS.
     most: int = json.loads(done.stdout)
     return most if sys.platform == "darwin" else 1024 * most

@@ -6,15 +6,14 @@ import json
 
 import pytest
 
-from aliasproof.campaigns.failure.finding import Finding
 from aliasproof.corpus.bug_files import known_bugs
 from aliasproof.ir.devices import on_device
 from aliasproof.ir.serialization import dumps
+from tests.campaigns.made_findings import finding_of
 
 PROGRAM = on_device(known_bugs()["expand-inverse"].program, "cuda:99")
-FINDING = Finding(
-    "aot-values-00000000", "aot", "values", "wrong value", "output 0", {}, PROGRAM, PROGRAM
-)
+WHAT = ("aot", "values", "wrong value", "output 0")
+FINDING = finding_of(PROGRAM, *WHAT, identifier="aot-values-00000000")
 
 
 @pytest.fixture

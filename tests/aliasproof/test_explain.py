@@ -8,12 +8,12 @@ import torch
 
 import aliasproof.checks.explaining
 from aliasproof.checks.explaining import explain, letter, step_of
-from aliasproof.ir.program import Input, Instruction, Program, Ref, Storage
 from aliasproof.ir.serialization import dumps
 from aliasproof.reference_pass.exceptions import Refused
 from aliasproof.reference_pass.pipeline import CONDITIONS
 from aliasproof.reports.node_lines import graph_text
 from aliasproof.reports.storage_timeline import StorageRow, StorageTimeline, bytes_text
+from tests.short_programs import program_of, view
 
 MUTATES = """
 import torch
@@ -27,15 +27,8 @@ def program(x):
 def inputs():
     return torch.arange(4.)
 """
-PROGRAM = Program(
-    (Storage(torch.float32, 4),),
-    (Input("x0", 0, torch.float32, (4,), (1,)),),
-    (
-        Instruction("aten.select.int", (Ref("x0"), 0, 2), results=("v0",)),
-        Instruction("aten.add_.Scalar", (Ref("v0"), 1)),
-    ),
-    ("x0", "v0"),
-)
+SELECTED = "v0 = aten.select.int(x0, 0, 2)\naten.add_.Scalar(v0, 1)\nreturn (x0, v0)"
+PROGRAM = program_of(SELECTED, view(4))
 
 
 def lines_of(out, title):

@@ -7,33 +7,17 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-import aliasproof
 from aliasproof.campaigns.publish.confirmation import NOT_RUN
 from aliasproof.corpus.bug_files import known_bugs
+from tests.subprocesses import ROOT, aliasproof, python
 
-ROOT = Path(aliasproof.__file__).parents[1]
-ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": "100"}
-COMMAND = (sys.executable, "-m", "aliasproof", "fuzz", "--workers", "2")
+COMMAND = ("fuzz", "--workers", "2")
 # The first one that finds something is used. So these tests survive a change of what seeds mean.
 SEEDS = range(5)
-
-
-def fuzz(folder: Path, arguments: Sequence[object]) -> subprocess.CompletedProcess[str]:
-    command = [*COMMAND, *map(str, arguments)]
-    return subprocess.run(
-        command,
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=280,
-        env=ENVIRONMENT,
-    )
 
 
 @pytest.fixture(scope="module")
@@ -41,10 +25,8 @@ def campaign(tmp_path_factory):
     """A campaign that found something: its seed, its folder, and what it printed."""
     for seed in SEEDS:
         folder = tmp_path_factory.mktemp("campaign")  # a folder of its own, so that it has one run
-        done = fuzz(
-            folder,
-            ["--target", "functionalize", "--programs", 25, "--seed", seed, "--fail-on-findings"],
-        )
+        given = f"--target functionalize --programs 25 --seed {seed} --fail-on-findings"
+        done = aliasproof(*COMMAND, *given.split(), cwd=folder, COLUMNS="100")
         if done.returncode:
             return seed, folder, done
     pytest.fail("no seed finds anything")
@@ -99,14 +81,7 @@ def test_each_finding_was_run_under_torch_compile(campaign):
 def test_the_reproducer_shows_the_bug(campaign):
     _, folder, _ = campaign
     script = next(folder.glob("runs/*/findings/*/reproducer.py"))
-    done = subprocess.run(
-        [sys.executable, "-I", script],
-        cwd="/",
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+    done = python("-I", script, cwd=Path("/"))
     assert done.returncode == 1
     assert "BUG: " in done.stdout
 
@@ -114,7 +89,7 @@ def test_the_reproducer_shows_the_bug(campaign):
 def test_the_same_seed_finds_the_same(campaign, tmp_path):
     seed, folder, _ = campaign
     arguments = f"--target functionalize --programs 25 --seed {seed} --run again --json"
-    done = fuzz(tmp_path, arguments.split())
+    done = aliasproof(*COMMAND, *arguments.split(), cwd=tmp_path)
     assert done.returncode == 0, done.stderr  # findings alone are not a failure
     again = json.loads(done.stdout)
     before = json.loads(next(folder.glob("runs/*/run.json")).read_text())
@@ -125,11 +100,8 @@ def test_the_same_seed_finds_the_same(campaign, tmp_path):
         [entry[key] for key in what] for entry in before["findings"]
     ]
     for entry in again["findings"]:
-        program = (tmp_path / entry["folder"] / "program.json").read_text()
-        assert (
-            program
-            == next(folder.glob(f"runs/*/findings/{entry['identifier']}/program.json")).read_text()
-        )
+        (first,) = folder.glob(f"runs/*/findings/{entry['identifier']}/program.json")
+        assert (tmp_path / entry["folder"] / "program.json").read_text() == first.read_text()
 
 
 def test_ctrl_c_keeps_what_was_found(campaign, tmp_path):
@@ -137,13 +109,13 @@ def test_ctrl_c_keeps_what_was_found(campaign, tmp_path):
     # With one worker, few findings wait to be confirmed when the signal comes.
     arguments = f"--target functionalize --seconds 100 --seed {seed} --run run --workers 1"
     running = subprocess.Popen(
-        [*COMMAND, *arguments.split()],
+        [sys.executable, "-m", "aliasproof", *COMMAND, *arguments.split()],
         cwd=tmp_path,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
-        env=ENVIRONMENT,
+        env=os.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": "100"},
     )
     try:
         deadline = time.monotonic() + 90

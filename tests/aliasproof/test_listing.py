@@ -1,10 +1,6 @@
 """`aliasproof targets`, `aliasproof ops`, `--help`, `--version`, and the public names."""
 
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
@@ -15,8 +11,7 @@ from aliasproof.corpus.known_bug import KnownBug
 from aliasproof.generators.operators import OPERATORS
 from aliasproof.targets.registry import TARGETS
 from aliasproof.targets.variants import VARIANTS
-
-ROOT = Path(aliasproof.__file__).parents[1]
+from tests.subprocesses import python
 
 
 def test_targets(call):
@@ -149,16 +144,11 @@ def test_ops_by_a_name_that_no_op_has(call, given):
     assert f"has a name with '{given[0]}'" in call("ops", *given).refusal
 
 
-def python(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    environment = os.environ | {"PYTHONPATH": str(ROOT)} | variables
-    return subprocess.run(
-        [sys.executable, *arguments],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=60,
-        env=environment,
-    )
+def printed(code: str, *options: str, **variables: str) -> str:
+    """What a process prints that executes this code."""
+    done = python(*options, "-c", code, **variables)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 @pytest.mark.parametrize("given", [["--help"], ["--version"], ["fuzz", "--help"]], ids=" ".join)
@@ -169,7 +159,7 @@ def test_short_answers_import_neither_torch_nor_z3(given):
         f"run({given!r})\n"
         "assert not {'torch', 'z3'} & {*sys.modules}"
     )
-    assert "aliasproof" in python("-c", code).stdout
+    assert "aliasproof" in printed(code)
 
 
 def test_a_doctor_finds_nothing_off_and_names_what_is_not_here(call):
@@ -205,7 +195,7 @@ def test_without_a_command(call):
 
 
 def test_importing_loads_nothing():
-    python("-c", "import sys, aliasproof\nassert not {'torch', 'typer', 'rich'} & set(sys.modules)")
+    printed("import sys, aliasproof\nassert not {'torch', 'typer', 'rich'} & set(sys.modules)")
 
 
 @pytest.mark.parametrize("name", aliasproof.__all__)
@@ -227,7 +217,7 @@ def test_a_closed_pipe_is_not_an_error():
         "one.stdout.close()\n"
         "print(one.stderr.read().decode())\n"
     )
-    assert python("-c", code).stdout.strip() == ""
+    assert printed(code).strip() == ""
 
 
 @pytest.mark.parametrize("command", ["targets", "ops"])
@@ -245,5 +235,4 @@ def test_an_encoding_without_our_signs():
         "command_line.run = lambda arguments: print('≠ → … ─ ü')\n"
         "command_line.main()\n"
     )
-    done = python("-X", "utf8", "-c", code, PYTHONIOENCODING="ascii")
-    assert done.stdout == "!= -> ... - ?\n"
+    assert printed(code, "-X", "utf8", PYTHONIOENCODING="ascii") == "!= -> ... - ?\n"

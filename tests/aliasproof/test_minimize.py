@@ -11,14 +11,12 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 from torch.fx import symbolic_trace
 
-from aliasproof.campaigns.failure.finding import Finding
 from aliasproof.campaigns.store.run_folder import write_finding
 from aliasproof.formats.stored_graph import StoredGraph
 from aliasproof.ir.errors import UserError
@@ -30,10 +28,8 @@ from aliasproof.minimization.candidate_checks import (
     ScriptCheck,
     minimize,
 )
-
-known_bug = pytest.mark.skipif(
-    not torch.__version__.startswith("2.13."), reason="a bug of torch 2.13"
-)
+from tests.campaigns.made_findings import finding_of
+from tests.short_programs import known_bug
 
 ALIASPROOF = [sys.executable, "-m", "aliasproof"]
 MINE = """
@@ -156,10 +152,8 @@ def test_what_only_graphs_show_is_found_by_its_name(
     body = "v0 = aten.expand.default(x0, [1, 4])\naten.copy_.default(v0, x1)\nreturn (x0,)"
     given, oracle, what = program(body, (4,), (1, 4)), "equivalence", "wrong symbolic value"
     folder = tmp_path / "runs" / "some-run" / "suspicions" / "some-name"
-    finding = Finding(
-        "some-name", "functionalize", oracle, what, "", {}, given, given, 0, 0, 0, 1, ""
-    )
-    write_finding(folder, replace(finding, latent=kind == "latent"))
+    latent = {"identifier": "some-name", "latent": kind == "latent"}
+    write_finding(folder, finding_of(given, "functionalize", oracle, what, "", **latent))
     done = call("minimize", "some-name", "--workers", 1)
     assert done.code == 0, done.err
     assert f"keeps {oracle}: {what}, target functionalize" in done.err

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 import sys
 from dataclasses import replace
 from importlib.metadata import EntryPoint
@@ -17,6 +16,7 @@ from aliasproof.commands.targets import installed_targets
 from aliasproof.targets import registry, user_names
 from aliasproof.targets.registry import TARGETS, target
 from tests.aliasproof.test_show import FINDING
+from tests.subprocesses import python
 
 ROOT = Path(__file__).parents[2]
 DOCS = (ROOT / "docs" / "targets.md").read_text(encoding="utf-8")
@@ -65,10 +65,7 @@ def test_a_campaign_finds_the_mistake_of_the_example(call, passes):
     assert "Still there in torch" in shown.out, shown.err
     assert "For PyTorch's tracker" not in shown.out
     # A fresh process needs torch and the user's file.
-    script = found[0] / "reproducer.py"
-    ran = subprocess.run(
-        [sys.executable, "-I", script], capture_output=True, text=True, check=False
-    )
+    ran = python("-I", found[0] / "reproducer.py")
     assert ran.returncode == 1, ran.stderr
     assert "BUG: passes.py:cleanup" in ran.stdout
 

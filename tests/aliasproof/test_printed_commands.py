@@ -15,17 +15,15 @@ import pytest
 import torch
 from torch.fx import symbolic_trace
 
-from aliasproof.campaigns.failure.finding import Finding
 from aliasproof.campaigns.store.run_folder import show_command, write_finding
 from aliasproof.corpus.bug_files import known_bugs
 from aliasproof.formats.stored_graph import StoredGraph
 from aliasproof.ir.python_program import PythonProgram
 from tests.aliasproof.conftest import Outcome
 from tests.campaigns.made_findings import finding_of
+from tests.short_programs import known_bug
 
-pytestmark = pytest.mark.skipif(
-    not torch.__version__.startswith("2.13."), reason="a bug of torch 2.13"
-)
+pytestmark = known_bug
 
 # Of a line, or between backticks, quotes or parentheses; a script is alone in its line.
 PRINTED = re.compile(
@@ -87,8 +85,8 @@ def write_inputs(folder: Path) -> None:
     inputs = [torch.ones(2, requires_grad=True)]
     StoredGraph(graph, inputs, {"target": "aot"}).write(folder / "graph-0")
     program = known_bugs()["expand-inverse"].program
-    what = ("functionalize", "values", "wrong value")
-    finding = Finding("found", *what, "", {}, program, program, 0, 0, 0, 1, "")
+    what = ("functionalize", "values", "wrong value", "")
+    finding = finding_of(program, *what, identifier="found")
     write_finding(folder / "runs" / "run" / "findings" / "found", finding)
 
 

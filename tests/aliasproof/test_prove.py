@@ -9,12 +9,12 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
 from aliasproof.checks.proving import Range, prove_build, prove_function
-from aliasproof.ir.program import Input, Instruction, Program, Ref, Storage
 from aliasproof.ir.regions import Region, overlap
 from aliasproof.oracles.contract import Contract, Precondition
 from aliasproof.oracles.proofs.target_proofs import Answer, Covered
 from aliasproof.targets.target import Target
 from tests.oracles.proofs.sized_programs import even_arena, no_clones
+from tests.short_programs import program_of, view
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "proofs.md"
 HALVES = """
@@ -58,13 +58,8 @@ def only(found, answer):
 @pytest.mark.parametrize(
     "target",
     [
-        "identity",
-        "functionalize",
-        "aot",
-        "aot-epilogue",
-        "reference",
-        "reference-copy",
-        "reference-planned",
+        *("identity", "functionalize", "aot", "aot-epilogue"),
+        *("reference", "reference-copy", "reference-planned"),
     ],
 )
 def test_a_right_target_adds_no_alias_at_any_size(target):
@@ -92,12 +87,7 @@ def test_inputs_that_share_a_storage_are_taken_as_they_are():
 
 
 def test_a_program_is_proved_at_the_sizes_that_it_was_made_for():
-    program = Program(
-        storages=(Storage(torch.float32, 4),),
-        inputs=(Input("x", 0, torch.float32, (4,), (1,), 0),),
-        instructions=(Instruction("aten.view.default", (Ref("x"), (2, 2)), (), ("v",)),),
-        outputs=("v",),
-    )
+    program = program_of("v0 = aten.view.default(x0, [2, 2])\nreturn (v0,)", view(4))
     (found,) = prove_function(program, targets=["reference"])
     assert set(answers(found).values()) == {Answer.PROVED}
     (beyond,) = prove_function(program, targets=["reference"], sizes=Range(8, 64))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 import subprocess
@@ -14,8 +13,8 @@ import pytest
 from _pytest.config import _prepareconfig
 
 from aliasproof.pytest import plugin
+from tests.subprocesses import python, ran
 
-REPOSITORY = Path(__file__).resolve().parents[2]
 # A pass that forgets writes to inputs, and one that ends its process at them.
 PASSES = """
 import os
@@ -39,15 +38,9 @@ def pytest_in(
     folder: Path, *arguments: str, plugins: tuple[str, ...] = PLUGIN
 ) -> subprocess.CompletedProcess[str]:
     """Run pytest in a folder with the plugin, installed or not."""
-    environment = os.environ | {
-        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
-        "PYTHONPATH": str(REPOSITORY),
-        "PYTEST_ADDOPTS": "",
-    }
-    command = [sys.executable, "-P", "-m", "pytest", "-p", "no:cacheprovider", *plugins, *arguments]
-    return subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, check=False
-    )
+    variables = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": ""}
+    command = ("-P", "-m", "pytest", "-p", "no:cacheprovider", *plugins, *arguments)
+    return python(*command, cwd=folder, **variables)
 
 
 @pytest.fixture
@@ -87,7 +80,7 @@ def test_a_wrong_pass_and_one_that_ends_its_process_fail_alone_and_are_reproduce
     assert "dies of signal 11" in _message(dead)
     command = re.search(r"To run this shard again:\n +(.*)", message)
     assert command is not None
-    again = _typed(command[1], project)
+    again = ran("bash", "-c", command[1], cwd=project)
     assert again.returncode == 1, again.stderr
     assert signature in again.stdout
 
@@ -105,18 +98,6 @@ def _message(case: ET.Element) -> str:
 
 def _properties(case: ET.Element) -> dict[str, str]:
     return {each.get("name", ""): each.get("value", "") for each in case.iter("property")}
-
-
-def _typed(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    environment = os.environ | {"PYTHONPATH": str(REPOSITORY)}
-    return subprocess.run(
-        ["bash", "-c", command],
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
 
 
 def test_identifiers_are_stable_and_options_may_be_in_an_ini_file(project: Path) -> None:

@@ -37,23 +37,9 @@ def calls(program):
 
 @pytest.fixture
 def finding(adding_program) -> Finding:
-    made = adding_program
+    what = ("identity", "values", "wrong value", "output 0")
     evidence = {"eager": "</script><script>"}
-    return Finding(
-        "identity-values-1",
-        "identity",
-        "values",
-        "wrong value",
-        "output 0",
-        evidence,
-        made,
-        made,
-        seed=0,
-        tried=0,
-        accepted=0,
-        count=1,
-        torch_version="2.13.0",
-    )
+    return finding_of(adding_program, *what, evidence, identifier="identity-values-1")
 
 
 @pytest.fixture
@@ -90,12 +76,8 @@ def test_each_format_is_a_file_of_the_same_run(call, run, monkeypatch, tmp_path)
     forms = ("json", "junit", "sarif", "github")
     done = call("report", run, "-o", "out", "--seconds", 0, *(f"--format={it}" for it in forms))
     assert done.code == 0
-    assert {path.name for path in Path("out").iterdir()} == {
-        "aliasproof.sarif",
-        "junit.xml",
-        "report.json",
-        "summary.md",
-    }
+    names = {"aliasproof.sarif", "junit.xml", "report.json", "summary.md"}
+    assert {path.name for path in Path("out").iterdir()} == names
     assert done.out.startswith("::error file=run/findings/identity-values-1/reproducer.py,line=1")
     assert (tmp_path / "step.md").read_text() == Path("out/summary.md").read_text()
     first = json.loads(Path("out/report.json").read_text())["findings"][0]

@@ -26,10 +26,7 @@ from aliasproof.reports.storage_strips import strips_of_graph
 from aliasproof.targets.registry import TARGETS
 from aliasproof.targets.target import Build, Function, Target
 from tests.campaigns.made_findings import finding_of
-
-known_bug = pytest.mark.skipif(
-    not torch.__version__.startswith("2.13."), reason="a bug of torch 2.13"
-)
+from tests.short_programs import known_bug
 
 
 @pytest.fixture
@@ -37,11 +34,7 @@ def finding(program):
     """`finding(body, oracle, kind, place)`: a finding of a planted target."""
 
     def stored(body: str, oracle: str, kind: str, place: str) -> Finding:
-        made = program(body, (4,))
-        evidence: dict[str, object] = {}
-        return Finding(
-            "one", "planted", oracle, kind, place, evidence, made, made, 0, 0, 0, 1, "2.13.0"
-        )
+        return finding_of(program(body, (4,)), "planted", oracle, kind, place, identifier="one")
 
     return stored
 
@@ -120,11 +113,9 @@ def test_what_would_end_the_process_does_not_run(finding, plant):
 
 @known_bug
 def test_the_wrong_inverse_of_a_view_is_marked():
-    bug = known_bugs()["expand-inverse"]
-    made = bug.program
-    stored = Finding(
-        "one", "functionalize", "values", "wrong value", "output 0", {}, made, made, 0, 0, 0, 1, ""
-    )
+    made = known_bugs()["expand-inverse"].program
+    what = ("functionalize", "values", "wrong value", "output 0")
+    stored = finding_of(made, *what, identifier="one")
     second = run_again(stored, None)
     assert second.status.word in ("still there", "another violation")
     marked = [line.text for change in second.graphs for line in change.lines if line.marked]

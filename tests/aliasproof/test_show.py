@@ -12,32 +12,21 @@ from aliasproof.campaigns.failure.finding import Finding
 from aliasproof.campaigns.publish.confirmation import Confirmation
 from aliasproof.campaigns.publish.reproducer import render
 from aliasproof.campaigns.store.run_folder import write_finding
-from aliasproof.ir.program import Input, Instruction, Program, Ref, Storage
 from aliasproof.oracles.contract import Contract
 from aliasproof.oracles.verdict import Violation
 from aliasproof.targets.registry import TARGETS
 from aliasproof.targets.target import Target
+from tests.campaigns.made_findings import finding_of
+from tests.short_programs import program_of, view
 
-PROGRAM = Program(
-    (Storage(torch.float32, 2),),
-    (Input("x0", 0, torch.float32, (2,), (1,)),),
-    (Instruction("aten.add_.Scalar", (Ref("x0"), 1)),),
-    ("x0",),
-)
-FINDING = Finding(
+PROGRAM = program_of("aten.add_.Scalar(x0, 1)\nreturn (x0,)", view(2))
+FINDING = finding_of(
+    PROGRAM,
+    *("forgetful", "inputs", "input ends wrong", "input 0"),
+    {"first wrong index": [0], "eager": "2.0", "target": "1.0"},
     identifier="forgetful-inputs-12345678",
-    target="forgetful",
-    oracle="inputs",
-    kind="input ends wrong",
-    place="input 0",
-    evidence={"first wrong index": [0], "eager": "2.0", "target": "1.0"},
-    program=PROGRAM,
-    original=PROGRAM,
     seed=3,
-    tried=20,
-    accepted=5,
     count=2,
-    torch_version="2.13.0",
 )
 
 
@@ -111,11 +100,8 @@ def test_the_graphs_of_the_stages(call, keep):
 )
 def test_a_bug_that_is_gone(call, keep, given):
     keep(replace(FINDING, identifier="aot-inputs-1", target="aot"))
-    assert (
-        call("show", given)
-        .out.strip()
-        .endswith(f"Gone in torch {torch.__version__}: target and eager do the same.")
-    )
+    ending = f"Gone in torch {torch.__version__}: target and eager do the same."
+    assert call("show", given).out.strip().endswith(ending)
 
 
 def test_another_violation_than_the_one_found(call, keep):
@@ -131,33 +117,20 @@ def test_the_newest_of_equal_names(call, keep, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("confirmation", "ending"),
+    ("confirmation", "word", "why"),
     [
-        (
-            Confirmation(True, "BUG: aot: dies of signal 11", "exits 1"),
-            f"Still there in torch {torch.__version__}.",
-        ),
-        (
-            Confirmation(False, "gone", "exits 0"),
-            f"Gone in torch {torch.__version__}: the reproducer exits 0.",
-        ),
+        (Confirmation(True, "BUG: aot: dies of signal 11", "exits 1"), "Still there", "."),
+        (Confirmation(False, "gone", "exits 0"), "Gone", ": the reproducer exits 0."),
     ],
 )
 def test_a_target_that_died_is_not_run_in_this_process(
-    call, keep, monkeypatch, confirmation, ending
+    call, keep, monkeypatch, confirmation, word, why
 ):
     monkeypatch.setattr(aliasproof.findings.showing, "run_text", lambda script: confirmation)
     monkeypatch.setattr(aliasproof.findings.showing, "examine", None)
-    keep(
-        replace(
-            FINDING,
-            identifier="aot-errors-1",
-            target="aot",
-            oracle="errors",
-            kind="dies of signal 11",
-            place="call",
-        )
-    )
+    what = ("aot", "errors", "dies of signal 11", "call")
+    keep(finding_of(PROGRAM, *what, identifier="aot-errors-1"))
+    ending = f"{word} in torch {torch.__version__}{why}"
     assert call("show", "aot-errors-1").out.strip().endswith(ending)
 
 
@@ -186,13 +159,8 @@ def test_json(call, keep):
     assert "aten.add_.Scalar(x0, 1)" in found["program"]
 
 
-SUSPICIOUS = Finding.of(
-    PROGRAM,
-    "misnoted",
-    Violation("invariants", "metadata has another size", "graph"),
-    "misnoted-invariants-1",
-    count=3,
-)
+WHAT = ("misnoted", "invariants", "metadata has another size", "graph")
+SUSPICIOUS = finding_of(PROGRAM, *WHAT, identifier="misnoted-invariants-1", count=3)
 
 
 @pytest.fixture

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from aliasproof.commands.startup import use_own_compiler_cache
+from tests.subprocesses import aliasproof
 
 PROGRAM = """
 import torch
@@ -24,25 +23,17 @@ def inputs():
 ACTIVE = "backend=inductor\nsubsystem=\n"
 
 
-def check(folder: Path) -> subprocess.CompletedProcess[str]:
-    (folder / "mine.py").write_text(PROGRAM)
-    clean = {key: it for key, it in os.environ.items() if not key.startswith("TORCHINDUCTOR")}
-    return subprocess.run(
-        [sys.executable, "-m", "aliasproof", "check", "mine.py", "-t", "aot-eager"],
-        cwd=folder,
-        env=clean | {"TMPDIR": str(folder)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-
-def test_a_state_that_the_bisector_left_is_named_and_not_read(tmp_path: Path) -> None:
+def test_a_state_that_the_bisector_left_is_named_and_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in os.environ if name.startswith("TORCHINDUCTOR")]:
+        monkeypatch.delenv(name)
     cache = tmp_path / "torchinductor_someone"
     state = cache / "bisect" / "bisect_status.txt"
     state.parent.mkdir(parents=True)
     state.write_text(ACTIVE)
-    done = check(tmp_path)
+    (tmp_path / "mine.py").write_text(PROGRAM)
+    done = aliasproof("check", "mine.py", "-t", "aot-eager", cwd=tmp_path, TMPDIR=str(tmp_path))
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"torch's bisector is active: {state}" in done.stderr
     # Inductor was not called in place of `aot_eager`: it would have written there.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -13,29 +12,13 @@ import torch
 from aliasproof.judge.examination import examine
 from aliasproof.judge.trial import Case
 from aliasproof.targets.registry import target
+from tests.subprocesses import aliasproof
 
-ROOT = Path(__file__).parents[2]
 REASON = "inductor needs a C++ compiler, and finds no 'no-such-compiler': install g++"
-FILE = """
-import torch
-
-def program(x):
-    return x + 1
-
-def inputs():
-    return [torch.ones(3)]
-"""
 
 
 def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "aliasproof", *arguments],
-        cwd=folder,
-        env={**os.environ, "CXX": "no-such-compiler", "PYTHONPATH": str(ROOT), "COLUMNS": "200"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    return aliasproof(*arguments, cwd=folder, CXX="no-such-compiler", COLUMNS="200")
 
 
 @pytest.mark.parametrize("missing", ["the compiler", "the headers"])
@@ -67,8 +50,15 @@ def test_fuzz_goes_on_with_the_other_targets(tmp_path: Path) -> None:
     assert REASON in alone.stderr
 
 
-def test_check_has_a_row_with_the_reason(tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text(FILE)
-    done = run(tmp_path, "check", "mine.py", "--target", "inductor", "--target", "identity")
+def test_check_has_a_row_with_the_reason(tmp_path: Path, write_program) -> None:
+    done = run(
+        tmp_path,
+        "check",
+        write_program("return x + 1"),
+        "--target",
+        "inductor",
+        "--target",
+        "identity",
+    )
     assert done.returncode == 0, done.stderr
     assert REASON in done.stdout

@@ -32,8 +32,19 @@ def without(op: str):
     return rewrite
 
 
+loses_zero = without("aten.zero_.default")
+
+
 def crash(program: Program) -> Program:
     raise RuntimeError("planted")
+
+
+def crash_again(program: Program) -> Program:
+    raise ValueError("planted again")
+
+
+def reject(program: Program) -> Program:
+    raise Rejected("not for this")
 
 
 def right(program: Program) -> Program:
@@ -48,28 +59,27 @@ def zeroed(program: Callable[..., Program]) -> Program:
 # --- shows ----------------------------------------------------------------------------------------
 
 
-def test_a_failure_shows_its_symptom_and_no_other(compiler, zeroed: Program) -> None:
-    faulty = compiler(without("aten.zero_.default"))
-    assert shows(zeroed, faulty, WRONG_VALUE)
-    assert not shows(zeroed, faulty, replace(WRONG_VALUE, target="another"))
-    assert not shows(zeroed, faulty, replace(WRONG_VALUE, oracle="inputs"))
-    assert not shows(zeroed, faulty, replace(WRONG_VALUE, kind="wrong number of outputs"))
-
-
-def test_a_right_target_shows_nothing(compiler, zeroed: Program) -> None:
-    assert not shows(zeroed, compiler(right), WRONG_VALUE)
-
-
-def test_another_failure_of_the_same_program_is_not_the_symptom(compiler, zeroed: Program) -> None:
-    assert not shows(zeroed, compiler(crash), WRONG_VALUE)
-    assert shows(
-        zeroed, compiler(crash), Symptom("planted", "errors", "raises RuntimeError: planted")
-    )
+@pytest.mark.parametrize(
+    ("rewrite", "symptom", "shown"),
+    [
+        (loses_zero, WRONG_VALUE, True),
+        (loses_zero, replace(WRONG_VALUE, target="another"), False),
+        (loses_zero, replace(WRONG_VALUE, oracle="inputs"), False),
+        (loses_zero, replace(WRONG_VALUE, kind="wrong number of outputs"), False),
+        (right, WRONG_VALUE, False),
+        (crash, WRONG_VALUE, False),
+        (crash, Symptom("planted", "errors", "raises RuntimeError: planted"), True),
+    ],
+)
+def test_a_failure_shows_its_symptom_and_no_other(
+    compiler, zeroed: Program, rewrite, symptom: Symptom, shown: bool
+) -> None:
+    assert shows(zeroed, compiler(rewrite), symptom) is shown
 
 
 def test_only_the_main_failure_is_the_symptom(compiler, program) -> None:
     both = program("aten.zero_.default(x0)\nreturn (x0,)", (4,))
-    faulty = compiler(without("aten.zero_.default"))
+    faulty = compiler(loses_zero)
     assert shows(both, faulty, WRONG_VALUE)
     assert not shows(both, faulty, Symptom("planted", "inputs", "input ends wrong"))
 
@@ -82,7 +92,7 @@ def test_an_undefined_program_shows_nothing(compiler, program) -> None:
 
 
 def test_a_failure_that_is_not_reproduced_shows_nothing(compiler, zeroed: Program) -> None:
-    turns = itertools.cycle([zeroed, without("aten.zero_.default")(zeroed)])
+    turns = itertools.cycle([zeroed, loses_zero(zeroed)])
     flaky = compiler(lambda program: next(turns))
     assert [shows(zeroed, flaky, WRONG_VALUE) for _ in range(4)] == [False] * 4
 
@@ -106,21 +116,28 @@ def layer_at_fault(program: Program, tested: Target) -> str:
     return attributed.name
 
 
-def test_a_target_that_builds_on_none_is_at_fault_itself(compiler, zeroed: Program) -> None:
-    assert layer_at_fault(zeroed, compiler(without("aten.zero_.default"))) == "planted"
+NOTHING = Contract(preconditions=(Precondition("never", "for this test", lambda trace: False),))
+# By what it is: rewrites of targets that build on each other, the first one first, its contract,
+# and the number of the one at fault.
+LAYERS = {
+    "a target that builds on none": ([loses_zero], None, 0),
+    "the earliest with the same failure": ([loses_zero] * 3, None, 0),
+    "none before a right one": ([loses_zero, right, loses_zero], None, 2),
+    "none that raises": ([crash, loses_zero], None, 1),
+    "one that raises, for another error": ([crash, crash_again], None, 0),
+    "none whose precondition is not met": ([loses_zero, loses_zero], NOTHING, 1),
+    "none that rejects the program": ([reject, loses_zero], None, 1),
+}
 
 
-def test_the_earliest_target_with_the_same_failure_is_at_fault(compiler, zeroed: Program) -> None:
-    faulty = without("aten.zero_.default")
-    first = compiler(faulty, "first")
-    second = compiler(faulty, "second", after=first)
-    assert layer_at_fault(zeroed, compiler(faulty, "third", after=second)) == "first"
-    assert (
-        layer_at_fault(
-            zeroed, compiler(faulty, "third", after=compiler(right, "second", after=first))
-        )
-        == "third"
-    )
+@pytest.mark.parametrize(("rewrites", "contract", "number"), LAYERS.values(), ids=LAYERS)
+def test_at_fault_is(
+    compiler, zeroed: Program, rewrites, contract: Contract | None, number: int
+) -> None:
+    tested = compiler(rewrites[0], "0", contract=contract)
+    for index, rewrite in enumerate(rewrites[1:], 1):
+        tested = compiler(rewrite, str(index), after=tested)
+    assert layer_at_fault(zeroed, tested) == str(number)
 
 
 @pytest.fixture
@@ -132,24 +149,13 @@ def negated(program) -> tuple[Program, Program]:
 
 
 def test_an_earlier_target_that_breaks_another_promise_is_not_at_fault(
-    compiler, zeroed: Program, negated: tuple[Program, Program]
+    compiler, negated: tuple[Program, Program]
 ) -> None:
-    tested = compiler(without("aten.zero_.default"), after=compiler(crash, "first"))
-    assert layer_at_fault(zeroed, tested) == "planted"
     plain, restrided = negated
     first = compiler(lambda _: restrided, "first")
     assert layer_at_fault(plain, first) == "first"
     unchanged = lambda given: replace(given, outputs=("x0",))  # noqa: E731
     assert layer_at_fault(plain, compiler(unchanged, after=first)) == "planted"
-
-
-def test_an_earlier_target_that_raises_is_at_fault_for_another_error(
-    compiler, zeroed: Program
-) -> None:
-    def crash_again(program: Program) -> Program:
-        raise ValueError("planted again")
-
-    assert layer_at_fault(zeroed, compiler(crash_again, after=compiler(crash, "first"))) == "first"
 
 
 def test_an_earlier_target_that_promises_nothing_is_passed_over(
@@ -164,30 +170,8 @@ def test_an_earlier_target_that_promises_nothing_is_passed_over(
     assert layer_at_fault(plain, compiler(lambda _: restrided, after=second)) == "planted"
 
 
-def test_a_target_whose_precondition_is_not_met_is_not_at_fault(compiler, zeroed: Program) -> None:
-    nothing = Contract(preconditions=(Precondition("never", "for this test", lambda trace: False),))
-    faulty = without("aten.zero_.default")
-    assert (
-        layer_at_fault(zeroed, compiler(faulty, after=compiler(faulty, "first", contract=nothing)))
-        == "planted"
-    )
-
-
-def test_a_target_that_rejects_the_program_is_not_at_fault(compiler, zeroed: Program) -> None:
-    def reject(program: Program) -> Program:
-        raise Rejected("not for this")
-
-    assert (
-        layer_at_fault(
-            zeroed, compiler(without("aten.zero_.default"), after=compiler(reject, "first"))
-        )
-        == "planted"
-    )
-
-
 def test_a_program_shows_the_symptom_of_the_target_at_fault(compiler, zeroed: Program) -> None:
-    faulty = without("aten.zero_.default")
-    tested = compiler(faulty, after=compiler(faulty, "first"))
+    tested = compiler(loses_zero, after=compiler(loses_zero, "first"))
     assert shows(zeroed, tested, replace(WRONG_VALUE, target="first"))
     assert not shows(zeroed, tested, WRONG_VALUE)
 
@@ -198,21 +182,18 @@ def test_what_functionalize_breaks_is_not_the_fault_of_those_that_build_on_it(pr
         "v0 = aten.expand.default(x0, [3, 4])\naten.zero_.default(v0)\nreturn (x0,)", (4,)
     )
     assert layer_at_fault(expanded, target("fx-reinplace")) == "functionalize"
-    assert shows(
-        expanded, target("fx-reinplace"), Symptom("functionalize", "values", "wrong value")
-    )
-    assert not shows(
-        expanded, target("fx-reinplace"), Symptom("fx-reinplace", "values", "wrong value")
-    )
+    for name in ("functionalize", "fx-reinplace"):
+        symptom = replace(WRONG_VALUE, target=name)
+        assert shows(expanded, target("fx-reinplace"), symptom) is (name == "functionalize")
 
 
 # --- a layer that is called in another way --------------------------------------------------------
 
 
 def test_a_layer_is_at_fault_only_if_it_breaks_the_same_promise(compiler, zeroed: Program) -> None:
-    whole = compiler(without("aten.zero_.default"), "whole")
+    whole = compiler(loses_zero, "whole")
     for rewrite, name in (
-        (without("aten.zero_.default"), "layer"),
+        (loses_zero, "layer"),
         (right, "whole"),
         (crash, "whole"),  # an error does not explain a wrong value
     ):

@@ -14,6 +14,7 @@ from aliasproof.judge.compile_steps import Driver, PassWatch
 from aliasproof.judge.localization import first_wrong_pass
 from aliasproof.judge.trial import Case, run_trial
 from aliasproof.targets.registry import target
+from tests.short_programs import known_bug
 
 aten = torch.ops.aten
 
@@ -99,7 +100,7 @@ def test_a_version_has_what_a_pass_put_into_the_module(monkeypatch: pytest.Monke
     assert [version.name for version in watch.versions[1:]] == ["names_a_constant"]
 
 
-@pytest.mark.skipif(not torch.__version__.startswith("2.13."), reason="a bug of torch 2.13")
+@known_bug
 def test_a_traced_pattern_is_named_by_its_function() -> None:
     program = known_bugs()["attention-mask-of-numbers"].program
     case, tested = Case.of(program), target("inductor-fx")

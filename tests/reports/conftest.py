@@ -4,38 +4,23 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import torch
 
 from aliasproof.campaigns.failure.finding import Finding
 from aliasproof.campaigns.run.campaign import Campaign
 from aliasproof.campaigns.run.shard import Statistics
 from aliasproof.campaigns.store.plan import Plan
-from aliasproof.ir.program import Input, Instruction, Program, Ref, Storage
-
-PROGRAM = Program(
-    (Storage(torch.float32, 2),),
-    (Input("x0", 0, torch.float32, (2,), (1,)),),
-    (Instruction("aten.add_.Scalar", (Ref("x0"), 1)),),
-    ("x0",),
-)
+from tests.campaigns.made_findings import finding_of
+from tests.short_programs import program_of, view
 
 
 @pytest.fixture
 def silent_finding() -> Finding:
-    return Finding(
+    return finding_of(
+        program_of("aten.add_.Scalar(x0, 1)\nreturn (x0,)", view(2)),
+        *("aot-epilogue", "metadata", "wrong value", "output 0, output 1"),
         identifier="aot-epilogue-metadata-12345678",
-        target="aot-epilogue",
-        oracle="metadata",
-        kind="wrong value",
-        place="output 0, output 1",
-        evidence={},
-        program=PROGRAM,
-        original=PROGRAM,
         seed=3,
-        tried=20,
-        accepted=5,
         count=2,
-        torch_version="2.13.0",
     )
 
 

@@ -15,6 +15,7 @@ from aliasproof.ir.errors import UserError
 from aliasproof.running_model.checked_graph import GraphDiffers
 from aliasproof.running_model.checking_backend import aliasproof_check
 from aliasproof.running_model.model_check import summary
+from tests.short_programs import known_bug
 
 AOT = "aot-eager"
 
@@ -229,7 +230,7 @@ class _Remembers(torch.optim.Optimizer):
             self.state[p]["old"].copy_(before)
 
 
-@pytest.mark.skipif(not torch.__version__.startswith("2.13."), reason="a bug of torch 2.13")
+@known_bug
 def test_what_a_graph_captures_comes_before_its_inputs_as_in_aotautograd(checking, capsys) -> None:
     # Inductor reads `p` after it is written back, and it is written back before `old`.
     weight = nn.Parameter(torch.ones(2))

@@ -4,34 +4,28 @@ from __future__ import annotations
 
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-import torch
 
 from aliasproof.targets import inductor
+from tests.short_programs import known_bug
+from tests.subprocesses import aliasproof, python
 
 SCRIPT = Path(__file__).parent / "sharpness.py"
 
 
-def ran(folder: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, cwd=folder, check=False)
-
-
 @pytest.mark.timeout(900)  # it compiles C++, also in fresh processes
 @pytest.mark.skipif(inductor.unavailable() is not None, reason="needs a C++ compiler")
-@pytest.mark.skipif(not torch.__version__.startswith("2.13."), reason="a bug of torch 2.13")
+@known_bug
 def test_what_the_tool_prints_leads_from_a_script_to_an_issue_that_runs(tmp_path: Path) -> None:
-    checked = ran(tmp_path, "-m", "aliasproof", "run", SCRIPT)
+    checked = aliasproof("run", SCRIPT, cwd=tmp_path)
     assert checked.returncode == 0, checked.stderr
     found, *_, hint = checked.stderr.splitlines()
     assert "forward: inputs: input ends wrong in input" in found
     command = shlex.split(hint.split(": aliasproof ")[1])
 
-    reduced = ran(tmp_path, "-m", "aliasproof", *command)
+    reduced = aliasproof(*command, cwd=tmp_path)
     assert reduced.returncode == 0, reduced.stderr
     kept = reduced.stderr.splitlines()[0]
     assert "known bug copy-of-written-input: Inductor removes a clone" in kept
@@ -44,8 +38,8 @@ def test_what_the_tool_prints_leads_from_a_script_to_an_issue_that_runs(tmp_path
     script = re.findall(r"```python\n(.*?)```", issue, re.DOTALL)[0]
     assert len(script.split("def inputs")[0].split("def program")[1].splitlines()) <= 6
     (tmp_path / "of_issue.py").write_text(script)
-    shown = ran(tmp_path, "of_issue.py")
+    shown = python("of_issue.py", cwd=tmp_path)
     assert (shown.returncode, shown.stdout.strip() in issue) == (1, True)
 
-    named = ran(tmp_path, "-m", "aliasproof", "bisect", folder)
+    named = aliasproof("bisect", folder, cwd=tmp_path)
     assert "the part at fault is joint_graph: remove_noop_ops" in named.stdout

@@ -11,6 +11,7 @@ from aliasproof.formats.stored_graph import StoredGraph
 from aliasproof.running_model.model_check import summary
 from aliasproof.targets.gradients import WithGradients
 from aliasproof.targets.registry import TARGETS
+from tests.short_programs import known_bug
 
 AOT = "aot-eager"
 
@@ -22,7 +23,7 @@ def doubled_and_its_view(x):
     return y, v
 
 
-@pytest.mark.skipif(not torch.__version__.startswith("2.13."), reason="a bug of torch 2.13")
+@known_bug
 def test_a_view_that_brings_gradients_in_compiled_code_only_is_told(checking, capsys) -> None:
     x = torch.ones(4, requires_grad=True)
     with checking(AOT) as check:
@@ -132,7 +133,7 @@ class Scaled(torch.nn.Module):
         return (x * self.weight * self.scale.clone()).sin()
 
 
-@pytest.mark.skipif(not torch.__version__.startswith("2.13."), reason="a bug of torch 2.13")
+@known_bug
 def test_a_stored_graph_keeps_which_inputs_are_static(checking) -> None:
     # AOTAutograd saves a static input in place of its clone, and so reads it after the write.
     with checking(AOT) as check:

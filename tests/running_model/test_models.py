@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -13,6 +11,7 @@ from torch import nn
 from aliasproof.ir.devices import cpu_capability
 from aliasproof.targets import inductor
 from tests.running_model.models import MODELS
+from tests.subprocesses import aliasproof
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -83,10 +82,7 @@ def test_a_fault_is_found_in_the_first_call_and_reduced(
         MODELS[model](torch.compile)
     found, folder = check.differences[0], check.folders[0]
     assert (found.graph.number, found.call.number, found.violation.oracle) == (0, 1, oracle)
-    command = ["minimize", str(folder), "--target", target, "--json"]
-    done = subprocess.run(
-        [sys.executable, "-m", "aliasproof", *command], capture_output=True, text=True, check=False
-    )
+    done = aliasproof("minimize", folder, "--target", target, "--json")
     assert done.returncode == 0, done.stderr
     sizes = json.loads(done.stdout)["instructions"]
     assert sizes["before"] > 30

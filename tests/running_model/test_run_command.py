@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from aliasproof.commands import command_line
+from tests.subprocesses import aliasproof, python
 
 SCRIPT = """
 import sys
@@ -49,20 +50,12 @@ def ran(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
     """Runs a command in a folder with the script."""
     (tmp_path / "train.py").write_text(SCRIPT)
 
-    def run(*arguments: object) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, *map(str, arguments)]
-        return subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
-
-    return run
+    return partial(aliasproof, cwd=tmp_path)
 
 
-def aliasproof(*arguments: object) -> tuple[object, ...]:
-    return ("-m", "aliasproof", *arguments)
-
-
-def test_a_script_runs_as_by_python(ran) -> None:
-    plain = ran("train.py", 2, 3)
-    checked = ran(*aliasproof("run", "train.py", "--", 2, 3))
+def test_a_script_runs_as_by_python(ran, tmp_path: Path) -> None:
+    plain = python("train.py", 2, 3, cwd=tmp_path)
+    checked = ran("run", "train.py", "--", 2, 3)
     assert (checked.stdout, checked.returncode) == (plain.stdout, 3)
     first, cost = checked.stderr.splitlines()
     assert first.endswith("2 calls: 2 judged, 2 with a backward pass; 0 graphs differ")
@@ -72,15 +65,15 @@ def test_a_script_runs_as_by_python(ran) -> None:
 def test_a_wrong_pass_is_found_in_the_first_step_and_reduced(ran, planted, tmp_path: Path) -> None:
     target = planted("loses_silu_backward")
     options = ("--target", target, "--fail-on-differences", "--out", "kept")
-    checked = ran(*aliasproof("run", "train.py", *options, "--", 2, 0))
+    checked = ran("run", "train.py", *options, "--", 2, 0)
     assert checked.returncode == 1
-    assert checked.stdout == ran("train.py", 2, 0).stdout
+    assert checked.stdout == python("train.py", 2, 0, cwd=tmp_path).stdout
     line, *_, reduction = checked.stderr.splitlines()
     assert "graph 0 (train.py:12-15 in forward), call 1," in line
     (folder,) = (tmp_path / "kept").iterdir()
-    shown = ran(*aliasproof("check", folder, "--target", target))
+    shown = ran("check", folder, "--target", target)
     assert shown.returncode == 1, shown.stderr
-    small = ran(*aliasproof(*reduction.split("aliasproof ")[1].split(), "--json"))
+    small = ran(*reduction.split("aliasproof ")[1].split(), "--json")
     assert small.returncode == 0, small.stderr
     sizes = json.loads(small.stdout)["instructions"]
     assert sizes["before"] > 10
@@ -111,17 +104,17 @@ if __name__ == "__main__":
 
 def test_a_backend_of_the_script_is_named_so_that_a_command_imports_it(ran, tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text(LOSES.replace("BACKEND", "named"))
-    checked = ran(*aliasproof("run", "own.py"))
+    checked = ran("run", "own.py")
     (printed,) = re.findall(r"reduce what differs first: aliasproof (.*)", checked.stderr)
     assert printed.endswith(" --target own.py:named")
-    small = ran(*aliasproof(*printed.split(), "--json"))
+    small = ran(*printed.split(), "--json")
     assert small.returncode == 0, small.stderr
     assert json.loads(small.stdout)["instructions"]["after"] == 1
 
 
 def test_a_backend_without_a_name_is_reported_without_a_command(ran, tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text(LOSES.replace("BACKEND", "aot_autograd(fw_compiler=boxed)"))
-    checked = ran(*aliasproof("run", "own.py"))
+    checked = ran("run", "own.py")
     assert "1 graph differs" in checked.stderr
     assert "no command can import the backend of aliasproof-graphs/graph-0" in checked.stderr
     assert "aliasproof minimize" not in checked.stderr
@@ -129,17 +122,17 @@ def test_a_backend_without_a_name_is_reported_without_a_command(ran, tmp_path: P
 
 def test_a_script_that_compiles_nothing_is_told_so(ran, tmp_path: Path) -> None:
     (tmp_path / "plain.py").write_text("import torch; print(torch.ones(1))")
-    done = ran(*aliasproof("run", "plain.py"))
+    done = ran("run", "plain.py")
     assert done.returncode == 0
     assert "NOT CHECKED: plain.py compiled nothing in its own process" in done.stderr
-    assert ran(*aliasproof("run", "--fail-on-differences", "plain.py")).returncode == 1
+    assert ran("run", "--fail-on-differences", "plain.py").returncode == 1
 
 
 def test_a_script_of_which_nothing_is_judged_fails_if_it_is_asked_to(ran, tmp_path: Path) -> None:
     (tmp_path / "lazy.py").write_text(
         "import torch\ntorch.compile(torch.abs, backend='aot_eager')(torch.tensor([1j]).conj())\n"
     )
-    done = ran(*aliasproof("run", "--fail-on-differences", "lazy.py"))
+    done = ran("run", "--fail-on-differences", "lazy.py")
     assert done.returncode == 1
     assert done.stderr.startswith("aliasproof: NOT CHECKED: 1 of 1 call, because")
 
@@ -152,7 +145,7 @@ def test_a_process_that_dies_names_the_graph_that_ran(ran, tmp_path: Path) -> No
         "torch.compile(lambda x: x + 1, backend='eager')(torch.ones(2))\n"
         "torch.compile(lambda x: x + 2, backend=backend)(torch.ones(2))\n"
     )
-    done = ran(*aliasproof("run", "dies.py"))
+    done = ran("run", "dies.py")
     assert done.returncode == -9
     assert done.stderr.splitlines()[-1] == (
         "aliasproof: NOT CHECKED to the end: the process of the script died while graph 1"
@@ -162,7 +155,7 @@ def test_a_process_that_dies_names_the_graph_that_ran(ran, tmp_path: Path) -> No
 
 def test_an_error_of_the_script_is_shown_as_by_python(ran, tmp_path: Path) -> None:
     (tmp_path / "fails.py").write_text("def f():\n    return 1 / 0\n\nf()\n")
-    done = ran(*aliasproof("run", "fails.py"))
+    done = ran("run", "fails.py")
     assert done.returncode == 1
     lines = [line for line in done.stderr.splitlines() if line.lstrip().startswith("File")]
     assert [line.split(",")[1] for line in lines] == [" line 4", " line 2"]
@@ -175,7 +168,7 @@ def test_a_script_that_is_interrupted_has_a_summary(ran, tmp_path: Path) -> None
         "torch.compile(torch.neg, backend='aot_eager')(torch.ones(2))\n"
         "os.kill(os.getpid(), signal.SIGINT)\n"
     )
-    done = ran(*aliasproof("run", "stopped.py"))
+    done = ran("run", "stopped.py")
     assert done.returncode == 130
     assert "KeyboardInterrupt\naliasproof: aot-eager beside eager: 1 graph, 1 call" in done.stderr
 
@@ -188,22 +181,22 @@ def test_threads_of_the_script_end_as_by_python(ran, tmp_path: Path) -> None:
         "print(pool.submit(lambda: 1).result(), flush=True)\n"
         "threading.Thread(target=lambda: (time.sleep(1), print(2, flush=True))).start()\n"
     )
-    done = ran(*aliasproof("run", "threads.py"))
+    done = ran("run", "threads.py")
     assert (done.returncode, done.stdout) == (0, "1\n2\n")
 
 
 def test_raise_ends_the_script_at_the_first_difference(ran, planted) -> None:
     options = ("--raise", "--target", planted("loses_neg"), "--out", "kept")
-    done = ran(*aliasproof("run", "train.py", *options, "--", 2, 0))
+    done = ran("run", "train.py", *options, "--", 2, 0)
     assert (done.returncode, done.stdout) == (1, "")
     assert "GraphDiffers: graph 0" in done.stderr
 
 
 def test_a_module_and_a_missing_script(ran, tmp_path: Path) -> None:
-    done = ran(*aliasproof("run", "-m", "train", "--", 1, 0))
+    done = ran("run", "-m", "train", "--", 1, 0)
     assert done.returncode == 0
     assert "1 graph, 1 call: 1 judged" in done.stderr
-    done = ran(*aliasproof("run", "absent.py"))
+    done = ran("run", "absent.py")
     assert (done.returncode, "absent.py is not a file" in done.stderr) == (2, True)
 
 
@@ -226,7 +219,7 @@ def test_verify_compares_what_is_printed_and_held_at_the_end(
         "    print('loss', loss.item())\n"
         "main()\n"
     )
-    done = ran(*aliasproof("run", "--verify", "--fail-on-differences", "verified.py", "--", factor))
+    done = ran("run", "--verify", "--fail-on-differences", "verified.py", "--", factor)
     assert done.returncode == status, done.stderr
     (line,) = done.stderr.splitlines()
     if status:
@@ -263,7 +256,7 @@ def test_verify_leaves_out_what_rounding_alone_changes(ran, tmp_path: Path, lost
         "optimizer.step()\n"
     )
     given = ["--", "lost"] if lost else []
-    done = ran(*aliasproof("run", "--verify", "--fail-on-differences", "noise.py", *given))
+    done = ran("run", "--verify", "--fail-on-differences", "noise.py", *given)
     assert done.returncode == lost, done.stderr
     (line,) = done.stderr.splitlines()
     wrong, left_out = line.split("; not compared")
