@@ -21,6 +21,7 @@ from aliasproof.ir.program import Program
 from aliasproof.judge.localization import first_wrong_pass
 from aliasproof.judge.trial import Case, run_trial
 from aliasproof.targets.registry import target
+from tests.short_programs import program_of, view
 
 aten = torch.ops.aten
 
@@ -223,22 +224,35 @@ class Planted(NamedTuple):
     target: str = "inductor-fx"
 
 
-PRE, JOINT, POST = (
-    f"_inductor.fx_passes.{name}" for name in ("pre_grad", "joint_graph", "post_grad")
-)
-AOT = "_functorch._aot_autograd"
+AOT, FX, GRAD = "_functorch._aot_autograd", "_inductor.fx_passes", "inductor-fx:grad"
 P = functools.partial
 
+# By the name that attribution must give: a function of torch that does one thing too much.
+AFTER: dict[str, tuple[Any, ...]] = {
+    "pre_grad: numpy_compat_normalization": (SUB, f"{FX}.pre_grad", swap_operands),
+    "AOTAutograd: assert_functional_graph": (TWO_SUMS, f"{AOT}.graph_capture", merge_equal, "aot"),
+    "AOTAutograd: run_joint_graph_passes_on_hops": (SUB, f"{AOT}.graph_compile", swap_operands),
+    "joint_graph: canonicalize_aten_ir_passes": (SUB, f"{FX}.joint_graph", swap_operands),
+    "post_grad: reorder_for_locality": (WRITE, f"{FX}.post_grad", write_first),
+    "post_grad: reinplace_inplaceable_ops": (READ_LATER, f"{FX}.post_grad", overwrite_operand),
+    "post_grad: decompose_auto_functionalized": (WRITE, f"{FX}.post_grad", drop_epilogue),
+    "partitioner: fx_graph_cse": (SUB, "_functorch.partitioners", swap_operands, GRAD),
+}
+# Custom passes, which have the names of their functions: the part of Inductor, and the setting.
+CUSTOM: tuple[tuple[Any, ...], ...] = (
+    ("pre_grad", "pre_grad_custom_pass", wrong_slice, SLICE),
+    ("joint_graph", "joint_custom_pre_pass", remove_clone, CLONE),
+    ("joint_graph", "joint_custom_pre_pass", swap_operands, SUB, GRAD),
+    ("post_grad", "post_grad_custom_post_pass", add_gradients, GRADIENTS, GRAD),
+)
 PLANTED = (
-    Planted(
-        "pre_grad: numpy_compat_normalization",
-        SUB,
-        P(after, PRE, "numpy_compat_normalization", swap_operands),
+    *(
+        Planted(name, body, P(after, owner, name.partition(": ")[2], edit), *tested)
+        for name, (body, owner, edit, *tested) in AFTER.items()
     ),
-    Planted(
-        "pre_grad: pre_grad_custom_pass (wrong_slice)",
-        SLICE,
-        P(settings, pre_grad_custom_pass=wrong_slice),
+    *(
+        Planted(f"{part}: {hook} ({edit.__name__})", body, P(settings, **{hook: edit}), *tested)
+        for part, hook, edit, body, *tested in CUSTOM
     ),
     Planted("AOTAutograd: AOTSyntheticBaseWrapper", "shared", swapped_inputs, "aot"),
     Planted("AOTAutograd: RuntimeWrapper", VIEW, cloned_alias),
@@ -249,93 +263,33 @@ PLANTED = (
         "aot",
     ),
     Planted("AOTAutograd: decomposition of aten.rsub.Tensor", RSUB, decomposition),
-    Planted(
-        "AOTAutograd: assert_functional_graph",
-        TWO_SUMS,
-        P(after, f"{AOT}.graph_capture", "assert_functional_graph", merge_equal),
-        "aot",
-    ),
-    Planted(
-        "AOTAutograd: run_joint_graph_passes_on_hops",
-        SUB,
-        P(after, f"{AOT}.graph_compile", "run_joint_graph_passes_on_hops", swap_operands),
-    ),
-    Planted(
-        "joint_graph: canonicalize_aten_ir_passes",
-        SUB,
-        P(after, JOINT, "canonicalize_aten_ir_passes", swap_operands),
-    ),
-    Planted(
-        "joint_graph: joint_custom_pre_pass (remove_clone)",
-        CLONE,
-        P(settings, joint_custom_pre_pass=remove_clone),
-    ),
     Planted("joint_graph: pass_pattern_1 (swapped)", SUB, P(pattern, "joint_graph", 1)),
-    Planted(
-        "post_grad: reorder_for_locality",
-        WRITE,
-        P(after, POST, "reorder_for_locality", write_first),
-    ),
     Planted("post_grad: pass_pattern_2", SUB, P(pattern, "post_grad", 2, "_")),
     Planted(
-        "post_grad: stable_sort", WRITE, P(after, POST, "stable_topological_sort", write_first)
-    ),
-    Planted(
-        "post_grad: reinplace_inplaceable_ops",
-        READ_LATER,
-        P(after, POST, "reinplace_inplaceable_ops", overwrite_operand),
-    ),
-    Planted(
-        "post_grad: decompose_auto_functionalized",
+        "post_grad: stable_sort",
         WRITE,
-        P(after, POST, "decompose_auto_functionalized", drop_epilogue),
-    ),
-    Planted(
-        "joint_graph: joint_custom_pre_pass (swap_operands)",
-        SUB,
-        P(settings, joint_custom_pre_pass=swap_operands),
-        "inductor-fx:grad",
-    ),
-    Planted(
-        "partitioner: fx_graph_cse",
-        SUB,
-        P(after, "_functorch.partitioners", "fx_graph_cse", swap_operands),
-        "inductor-fx:grad",
+        P(after, f"{FX}.post_grad", "stable_topological_sort", write_first),
     ),
     Planted(
         "partitioner: split of the joint graph",
         SUB,
         P(after, "_inductor.compile_fx", "min_cut_rematerialization_partition", swap_operands),
-        "inductor-fx:grad",
-    ),
-    Planted(
-        "post_grad: post_grad_custom_post_pass (add_gradients)",
-        GRADIENTS,
-        P(settings, post_grad_custom_post_pass=add_gradients),
-        "inductor-fx:grad",
+        GRAD,
     ),
 )
-
-
-def case_of(planted: Planted, program: Callable[..., Program], sharing: Program) -> Case:
-    return Case.of(sharing if planted.program == "shared" else program(planted.program, (4,), (4,)))
 
 
 @pytest.fixture
 def sharing() -> Program:
     """Two inputs on one storage, the second of which is written."""
-    from aliasproof.ir.parsing import parse_source
-    from aliasproof.ir.program import Input, Storage
-
-    lines = ("aten.mul_.Scalar(x1, 3)", "v0 = aten.neg.default(x0)", "return (v0,)")
-    source = "".join(("def program(x0, x1):\n", *(f"    {line}\n" for line in lines)))
-    views = [Input(f"x{i}", 0, torch.float32, (3,), (1,), i) for i in range(2)]
-    return parse_source(source, [Storage(torch.float32, 4)], views)
+    body = "aten.mul_.Scalar(x1, 3)\nv0 = aten.neg.default(x0)\nreturn (v0,)"
+    return program_of(body, view(3, storage=0), view(3, storage=0, offset=1))
 
 
 @pytest.mark.parametrize("planted", PLANTED, ids=lambda each: f"{each.target} {each.name}")
 def test_the_wrong_pass_is_named(planted: Planted, program, sharing: Program) -> None:
-    case, tested = case_of(planted, program, sharing), target(planted.target)
+    shown = sharing if planted.program == "shared" else program(planted.program, (4,), (4,))
+    case, tested = Case.of(shown), target(planted.target)
     with settings():
         assert not run_trial(case, tested).judgement.violations
     with planted.plant():
