@@ -129,17 +129,19 @@ for command, summary in chain.from_iterable(group.items() for group in COMMANDS.
 
 def versions() -> str:
     """The versions of aliasproof, torch and Python. No package is imported for it."""
+    python = ".".join(map(str, sys.version_info[:3]))
+    named = [f"{name} {version_of(name) or 'not installed'}" for name in ("aliasproof", "torch")]
+    return f"{', '.join(named)}, Python {python}"
+
+
+def version_of(name: str) -> str | None:
+    """The version of a package. A checkout on PYTHONPATH is not an installed one."""
     from importlib.metadata import PackageNotFoundError, version
 
-    def version_of(name: str) -> str:
-        # A checkout on PYTHONPATH is not an installed package.
-        try:
-            return version(name)
-        except PackageNotFoundError:
-            return "not installed"
-
-    python = ".".join(map(str, sys.version_info[:3]))
-    return f"aliasproof {version_of('aliasproof')}, torch {version_of('torch')}, Python {python}"
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
 
 
 def run(arguments: Sequence[str]) -> int:

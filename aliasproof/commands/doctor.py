@@ -77,13 +77,10 @@ def _packages() -> str:
     """The versions of what aliasproof uses beside torch, and the C++ compiler of Inductor."""
     import os
     import shutil
-    from importlib.metadata import PackageNotFoundError, version
 
-    found = []
-    for name in PACKAGES:
-        try:
-            found.append(f"{name} {version(name)}")
-        except PackageNotFoundError:
-            continue
+    from aliasproof.commands.command_line import version_of
+
+    versions = {name: version_of(name) for name in PACKAGES}
+    found = [f"{name} {version}" for name, version in versions.items() if version]
     compiler = shutil.which(os.environ.get("CXX", "g++"))
     return ", ".join((*found, f"C++ compiler: {compiler or 'none'}"))

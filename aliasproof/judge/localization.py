@@ -199,13 +199,13 @@ def part_at_fault(case: Case, target: Target, violation: Violation, eager: Eager
         failed = trial.target.error is not None and violation.silent
         return failed or any(same_promise(other, violation) for other in trial.judgement.violations)
 
-    if not shows(_lowered_operators(operators)):
+    if not shows(_lowering(operators)):
         return None
     for experiment in EXPERIMENTS:
         if not shows(experiment.running(), _without_setting(target, experiment)):
             return experiment.part
     for operator in operators:
-        if not shows(_as_call(operator)):
+        if not shows(_lowering({}, operator)):
             return f"{ONE_OPERATOR}{operator}"
     return WHOLE_GENERATOR
 
@@ -219,32 +219,20 @@ def _without_setting(target: Target, experiment: Experiment) -> Target:
 
 
 @contextlib.contextmanager
-def _lowered_operators(operators: dict[OpOverload, None]) -> Iterator[None]:
-    """Note the operators that are lowered."""
-    from torch._inductor.graph import GraphLowering  # noqa: PLC0415
-
-    lowered = GraphLowering.call_function
-
-    def call_function(lowering: Any, target: Any, args: Any, kwargs: Any) -> Any:
-        if isinstance(target, OpOverload):
-            operators[target] = None
-        return lowered(lowering, target, args, kwargs)
-
-    with mock.patch.object(GraphLowering, "call_function", call_function):
-        yield
-
-
-@contextlib.contextmanager
-def _as_call(operator: OpOverload) -> Iterator[None]:
-    """Generated code calls ATen for this operator."""
+def _lowering(
+    operators: dict[OpOverload, None], as_call: OpOverload | None = None
+) -> Iterator[None]:
+    """Note the operators that are lowered. Generated code calls ATen for the one `as_call`."""
     from torch._inductor.graph import GraphLowering  # noqa: PLC0415
     from torch._inductor.lowering import fallback_handler  # noqa: PLC0415
 
     lowered = GraphLowering.call_function
 
     def call_function(lowering: Any, target: Any, args: Any, kwargs: Any) -> Any:
-        if target is operator:
-            return fallback_handler(target, add_to_fallback_set=False)(*args, **kwargs)
+        if isinstance(target, OpOverload):
+            operators[target] = None
+        if target is as_call and as_call is not None:
+            return fallback_handler(as_call, add_to_fallback_set=False)(*args, **kwargs)
         return lowered(lowering, target, args, kwargs)
 
     with mock.patch.object(GraphLowering, "call_function", call_function):
@@ -550,26 +538,22 @@ def part_of(program: PythonProgram, symptom: Symptom) -> str:
     The layer alone if no experiment tells, and nothing if the difference is not there. Raises
     `Undefined` if the program is undefined in eager.
     """
-    return _PartSearch.of(program, symptom).part()
+    return _PartSearch(program, symptom, run_eager(PythonCase(program))).part()
 
 
 @dataclass(frozen=True, slots=True)
 class _PartSearch:
     program: PythonProgram
     symptom: Symptom
-    shows: Callable[[Transform], bool]  # whether the difference is there
+    eager: EagerRun
 
-    @classmethod
-    def of(cls, program: PythonProgram, symptom: Symptom) -> _PartSearch:
-        eager, contract = run_eager(PythonCase(program)), target_named(symptom.target).contract
-
-        def shows(transform: Transform) -> bool:
-            FakeTensorMode.cache_clear()
-            found = compare(program, transform, eager, contract)
-            # After another error, nothing is known.
-            return any(one.oracle in (symptom.oracle, "errors") for one in found)
-
-        return cls(program, symptom, shows)
+    def shows(self, transform: Transform) -> bool:
+        """Whether the difference is there."""
+        FakeTensorMode.cache_clear()
+        contract = target_named(self.symptom.target).contract
+        found = compare(self.program, transform, self.eager, contract)
+        # After another error, nothing is known.
+        return any(one.oracle in (self.symptom.oracle, "errors") for one in found)
 
     def part(self) -> str:
         target = self.symptom.target

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import math
 import os
 import re
 import signal
@@ -22,10 +23,17 @@ from aliasproof.eager.trace import Trace
 from aliasproof.ir.devices import on_device
 from aliasproof.ir.errors import Rejected
 from aliasproof.ir.execution import ProgramFunction, seed_generators
-from aliasproof.ir.guarded_memory import GuardedMemory, needs_resizing
+from aliasproof.ir.guarded_memory import (
+    NAN_BYTES,
+    NUMBER_BYTES,
+    Dependent,
+    GuardedMemory,
+    MemoryUse,
+    first_dependent,
+    needs_resizing,
+)
 from aliasproof.ir.program import Program
 from aliasproof.ir.values import clone_inputs, input_tensors
-from aliasproof.judge.memory_use import memory_use
 from aliasproof.judge.rounding_control import (
     wide_factories,
     widened,
@@ -354,9 +362,55 @@ def with_more_runs(
     if actual.memory is None:
         return judgement
     step(TARGET_STEP)
-    actual.memory = memory_use(actual, run_again)
+    actual.memory = _memory_use(actual, run_again)
     step(ORACLES_STEP)
     return with_memory(judgement, contract, runs, trace)
+
+
+def _memory_use(
+    first: Observation, run_again: Callable[[GuardedMemory], Observation]
+) -> MemoryUse | None:
+    """What the target did to its memory in a run that was guarded, and in equal runs.
+
+    The first run is guarded and poisoned, which costs little. A run with another pattern tells
+    which results depend on it, and one that looks after each line tells which kernel writes around
+    a buffer.
+    """
+    if first.memory is None or first.error is not None:
+        return first.memory
+    stray = first.memory.stray
+    if stray:
+        named = GuardedMemory(naming=True)
+        run_again(named)
+        stray = tuple(named.stray) or stray
+    dependent = {found.place: found for found in _dependent(first, run_again, NUMBER_BYTES)}
+    if dependent:
+        # What is another one in each run depends on something else.
+        for found in _dependent(first, run_again, NAN_BYTES):
+            dependent.pop(found.place, None)
+    return MemoryUse(stray, tuple(dependent.values()))
+
+
+def _dependent(
+    first: Observation, run_again: Callable[[GuardedMemory], Observation], pattern: int
+) -> Iterator[Dependent]:
+    other = run_again(GuardedMemory(pattern))
+    if other.error is not None:
+        yield Dependent("call", [], 0, ("returns", f"raises {type(other.error).__name__}"))
+        return
+    if len(first.outputs) != len(other.outputs):
+        yield Dependent("outputs", [], 0, (len(first.outputs), len(other.outputs)))
+        return
+    theirs = other.tensors()
+    with torch.no_grad():
+        for place, tensor in first.tensors().items():
+            if place in theirs and (found := first_dependent(place, tensor, theirs[place])):
+                yield found
+    for index, (one, two) in enumerate(zip(first.outputs, other.outputs, strict=True)):
+        if not (isinstance(one, (int, float)) and isinstance(two, (int, float))):
+            continue
+        if one != two and not (math.isnan(one) and math.isnan(two)):
+            yield Dependent(f"output {index}", [], 1, (one, two))
 
 
 def run_target(subject: Subject, target: Target, spent: Spent) -> tuple[Observation, Build | None]:

@@ -174,8 +174,7 @@ def _watched(
     run = call.run(eager, watching, wide=wide)
     observed = {FORWARD: run.observation}
     if tangents is not None and run.observation.error is None:
-        given = tangents if not wide else _wide_tangents(tangents)
-        observed[BACKWARD] = run.differentiate(given, watches[0])
+        observed[BACKWARD] = run.differentiate(_as_wide(tangents, wide=wide), watches[0])
     watches[0].require_defined(run.observation.error)
     outputs = [it for it in run.observation.outputs if isinstance(it, torch.Tensor)]
     watches[0].require_initialised(outputs)
@@ -188,8 +187,7 @@ def _observed(
     run = call.run(function, wide=wide)
     observed = {FORWARD: run.observation}
     if tangents is not None:
-        given = tangents if not wide else _wide_tangents(tangents)
-        observed[BACKWARD] = differentiated(run, given)
+        observed[BACKWARD] = differentiated(run, _as_wide(tangents, wide=wide))
     return observed
 
 
@@ -214,9 +212,9 @@ def _raises_later(eager: GraphFunction, call: GraphCall, error: Exception | None
     return raised is not None and type(raised) is type(error)
 
 
-def _wide_tangents(tangents: Tangents) -> Tangents:
-    wide = widened([*tangents.values()])
-    return tangents if wide is None else dict(zip(tangents, wide, strict=True))
+def _as_wide(tangents: Tangents, *, wide: bool) -> Tangents:
+    made = widened([*tangents.values()]) if wide else None
+    return tangents if made is None else dict(zip(tangents, made, strict=True))
 
 
 def judged(contract: Contract, eager: Observation, target: Observation, trace: Trace) -> Judgement:
