@@ -84,33 +84,16 @@ def test_a_stored_program(call, tmp_path, given):
 def test_json(call, write):
     found = call("explain", write(MUTATES), "--json").json()
     assert set(found) == {
-        "file",
-        "views",
-        "torch",
-        "notes",
-        "program",
-        "bytes",
-        "functional",
-        "reinplaced",
-        "decisions",
+        *("file", "views", "torch", "notes", "program", "bytes"),
+        *("functional", "reinplaced", "decisions"),
     }
-    assert (found["file"], found["views"], found["torch"]) == (
-        "mine.py",
-        "alias",
-        torch.__version__,
-    )
+    about = [found[name] for name in ("file", "views", "torch")]
+    assert about == ["mine.py", "alias", torch.__version__]
     assert "def program(x):" in found["program"]["source"]
     first = found["functional"][0]
     assert (first["name"], first["call"], first["writes"]) == ("x", "input", [])
-    layout = {
-        "dtype": "float32",
-        "sizes": [4],
-        "strides": [1],
-        "offset": 0,
-        "contiguous": True,
-        "storage": "A",
-    }
-    assert first["tensors"] == [layout]
+    layout = {"dtype": "float32", "sizes": [4], "strides": [1], "offset": 0, "storage": "A"}
+    assert first["tensors"] == [layout | {"contiguous": True}]
     for decision in found["decisions"]:
         assert set(decision) == {"node", "op", "in_place", "how", "into", "refused"}
         assert decision["in_place"] is (decision["how"] is not None)
@@ -219,9 +202,8 @@ def test_a_program_that_is_refused_is_bad_input(call, write, monkeypatch, step):
     monkeypatch.setattr(aliasproof.checks.explaining, step, refuse)
     outcome = call("explain", write(MUTATES))
     assert (outcome.code, outcome.out) == (2, "")
-    assert (
-        outcome.err == "aliasproof: mine.py: the reference pass refuses it: a reason of two lines\n"
-    )
+    refused = "the reference pass refuses it: a reason of two lines"
+    assert outcome.err == f"aliasproof: mine.py: {refused}\n"
 
 
 # --- what is said ---------------------------------------------------------------------------------
@@ -380,15 +362,8 @@ def test_a_plan_as_json(call, write):
     assert set(found["plan"]["memory"]["planned"]) == {"peak", "allocations"}
     (first, *_) = found["plan"]["results"]
     assert set(first) == {"node", "op", "new", "location", "refused"}
-    assert set(found["plan"]["timeline"]["rows"][0]) == {
-        "storage",
-        "nbytes",
-        "first",
-        "last",
-        "kept",
-        "results",
-        "unknown",
-    }
+    row = {"storage", "nbytes", "first", "last", "kept", "results", "unknown"}
+    assert set(found["plan"]["timeline"]["rows"][0]) == row
 
 
 # --- where results are ----------------------------------------------------------------------------
@@ -522,9 +497,8 @@ def test_peak_and_allocations():
 def test_nothing_to_draw():
     found = explain(lambda a: a[1:], [torch.ones(3)], plan=True).parts
     assert found["results"] == "No call has a result in memory of its own."
-    assert found["timeline of the planned graph"] == (
-        "Nothing is allocated, and no input is written."
-    )
+    drawn = found["timeline of the planned graph"]
+    assert drawn == "Nothing is allocated, and no input is written."
 
 
 def test_sizes():

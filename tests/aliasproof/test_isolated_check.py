@@ -30,6 +30,12 @@ TRACED = (
     "type(x.detach()) is not torch.Tensor or torch._C._functorch.maybe_current_level() is not None"
 )
 
+
+def traced(code: str) -> str:
+    """A file whose function executes this where it is traced, and adds 1."""
+    return f"{HEAD}def program(x):\n    if {TRACED}:\n        {code}\n    return x + 1\n{INPUTS}"
+
+
 Check = Callable[..., dict[str, TargetResult]]
 
 
@@ -88,8 +94,7 @@ def test_the_file(check: Check, code: str) -> None:
     "code", ["ctypes.string_at(0)", "os._exit(0)", "while True: pass", ASSERTS]
 )
 def test_the_target(check: Check, code: str) -> None:
-    text = f"{HEAD}def program(x):\n    if {TRACED}:\n        {code}\n    return x + 1\n{INPUTS}"
-    found = check(text, "functionalize", "identity")
+    found = check(traced(code), "functionalize", "identity")
     (violation,) = found["functionalize"].violations
     assert violation.oracle == "errors"
     assert violation.kind == DEADLY[code].split(" (")[0]
@@ -102,8 +107,7 @@ LATER = "import aliasproof.judge.trial as t; t.judge = lambda *_: os.abort()"
 
 
 def test_a_target_that_ends_its_process_later(check: Check) -> None:
-    text = f"{HEAD}def program(x):\n    if {TRACED}:\n        {LATER}\n    return x + 1\n{INPUTS}"
-    found = check(text, "functionalize")["functionalize"]
+    found = check(traced(LATER), "functionalize")["functionalize"]
     (violation,) = found.violations
     assert (violation.oracle, violation.kind) == ("errors", "dies of signal 6")
     assert "the oracles, after the target" in str(violation.evidence["step"])
@@ -119,10 +123,7 @@ def test_a_death_that_eager_shows_too_is_not_of_the_target(check: Check) -> None
 
 
 def test_a_slow_target_does_not_delay_the_others(check: Check, tmp_path: Path) -> None:
-    text = (
-        f"{HEAD}def program(x):\n    if {TRACED}:\n        while True: pass\n    return x\n{INPUTS}"
-    )
-    (tmp_path / "mine.py").write_text(text)
+    (tmp_path / "mine.py").write_text(traced("while True: pass"))
     request = CheckRequest(tmp_path / "mine.py", targets=("functionalize", "identity"))
     _, first, second = IsolatedCheck(request, Limits(10.0, 1 << 30), most=2).results()
     assert isinstance(first, TargetResult)
@@ -140,10 +141,7 @@ def test_a_file_that_has_no_end(check: Check, tmp_path: Path) -> None:
 def test_out_of_memory_in_the_file_and_in_a_target(check: Check) -> None:
     with pytest.raises(UserError, match=r"the file runs out of memory of 1.0 GiB \(--memory\)"):
         check(f"{HEAD}x = torch.ones(10**10)\n")
-    text = (
-        f"{HEAD}def program(x):\n    if {TRACED}:\n        torch.ones(10**10)\n    return x + 1\n"
-    )
-    found = check(text + INPUTS, "functionalize")
+    found = check(traced("torch.ones(10**10)"), "functionalize")
     (violation,) = found["functionalize"].violations
     assert (violation.oracle, violation.kind) == ("errors", "runs out of memory")
 

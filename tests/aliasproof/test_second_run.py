@@ -50,10 +50,7 @@ def plant(monkeypatch):
 
 
 def test_a_new_alias_is_drawn_with_its_witness(finding, plant):
-    def first_half(function: Function, inputs: Sequence[torch.Tensor]) -> Build:
-        return Build(lambda x: (x[2:],), [])
-
-    plant(first_half)
+    plant(lambda function, inputs: Build(lambda x: (x[2:],), []))
     body = "v0 = aten.slice.Tensor(x0, 0, 2)\nv1 = aten.clone.default(v0)\nreturn (v1,)"
     kind, place = "new alias between input and output", "input 0, output 0"
     second = run_again(finding(body, "aliasing", kind, place), None)
@@ -71,10 +68,7 @@ def test_a_new_alias_is_drawn_with_its_witness(finding, plant):
 
 
 def test_a_wrong_stride_shows_both_layouts(finding, plant):
-    def dense(function: Function, inputs: Sequence[torch.Tensor]) -> Build:
-        return Build(lambda x: (x.view(2, 2).t().contiguous(),), [])
-
-    plant(dense)
+    plant(lambda function, inputs: Build(lambda x: (x.view(2, 2).t().contiguous(),), []))
     body = "v0 = aten.view.default(x0, [2, 2])\nv1 = aten.t.default(v0)\nreturn (v1,)"
     second = run_again(finding(body, "metadata", "wrong stride", "output 0"), None)
     (ours, theirs) = next(row[1:] for row in second.rows if row[0] == "output 0")
@@ -167,59 +161,32 @@ def calls(program):
     assert letters == sorted({*letters})
 
 
-def graph_of(function) -> fx.GraphModule:
-    return fx.symbolic_trace(function)
+def run_of(function) -> tuple[fx.GraphModule, list[torch.Tensor]]:
+    return fx.symbolic_trace(function), [torch.arange(4.0)]
 
 
 def test_a_value_is_new_if_no_tensor_ever_has_it():
-    def eager(x):
-        y = torch.add(x, 1)
-        return torch.mul(y, 3)
-
-    def wrong(x):
-        y = torch.add(x, 1)
-        z = torch.sub(y, 5)
-        return torch.mul(z, 3)
-
-    inputs = [torch.arange(4.0)]
-    runs = (graph_of(eager), inputs), (graph_of(wrong), inputs)
+    eager = run_of(lambda x: torch.mul(torch.add(x, 1), 3))
+    wrong = run_of(lambda x: torch.mul(torch.sub(torch.add(x, 1), 5), 3))
+    runs = eager, wrong
     assert first_new_value(*runs, {"add", "sub", "mul"}) == "sub"
     assert first_new_value(*runs, {"mul"}) == "mul"
     assert first_new_value(runs[0], runs[0], {"add", "mul"}) is None
 
 
 def test_a_value_that_a_tensor_has_after_a_write_is_not_new():
-    def eager(x):
-        view = x.view(2, 2)
-        view.add_(1)
-        return view
-
-    def functional(x):
-        return torch.add(x, 1)
-
-    first, second = torch.zeros(4), torch.zeros(4)
-    runs = (graph_of(eager), [first]), (graph_of(functional), [second])
+    runs = run_of(lambda x: x.view(2, 2).add_(1)), run_of(lambda x: torch.add(x, 1))
     assert first_new_value(*runs, {"add"}) is None
 
 
 def test_rounding_is_no_new_value():
-    def eager(x):
-        return torch.mul(x, 0.1)
-
-    def other(x):
-        return torch.div(x, 10.000001)
-
-    inputs = [torch.arange(4.0)]
-    assert first_new_value((graph_of(eager), inputs), (graph_of(other), inputs), {"div"}) is None
+    runs = run_of(lambda x: torch.mul(x, 0.1)), run_of(lambda x: torch.div(x, 10.000001))
+    assert first_new_value(*runs, {"div"}) is None
 
 
 def test_a_graph_that_does_not_run_has_no_new_value():
-    def raises(x):
-        return torch.mm(x, x)
-
-    inputs = [torch.arange(4.0)]
-    runs = (graph_of(raises), inputs), (graph_of(raises), inputs)
-    assert first_new_value(*runs, {"mm"}) is None
+    raises = run_of(lambda x: torch.mm(x, x))
+    assert first_new_value(raises, raises, {"mm"}) is None
 
 
 def test_renamed_nodes_compute_the_same_under_the_names_of_their_ops():

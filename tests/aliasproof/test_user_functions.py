@@ -63,11 +63,8 @@ def test_dataclasses_named_tuples_and_both_kinds_of_arguments(stale_target):
     found = check(step, given, ["aot", "functionalize", "identity", "stale"])
     judged_equal(found, "aot", "identity")
     assert not found.results["functionalize"].violated
-    assert places(found, "stale", "values") == {
-        "output 'k'",
-        "output 'v'",
-        "'cache.v' afterwards",
-    }
+    left = {"output 'k'", "output 'v'", "'cache.v' afterwards"}
+    assert places(found, "stale", "values") == left
     assert cache.position == 2
 
 

@@ -208,8 +208,7 @@ def rounds_at_the_end(x: Tensor) -> Tensor:
 def test_a_function_that_converts_to_a_narrow_dtype_is_no_control() -> None:
     contract = target_named("inductor").contract
     tried = trial(overflows_between, rounds_at_the_end, torch.ones(3), contract=contract)
-    report = tried.judgement.reports["values"]
-    assert report.verdict is Verdict.UNKNOWN
+    assert tried.judgement.reports["values"].verdict is Verdict.UNKNOWN
 
 
 @pytest.mark.parametrize(

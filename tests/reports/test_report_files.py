@@ -33,12 +33,8 @@ def parsed(text: str) -> ET.Element:
 
 def test_a_suite_counts_its_cases():
     root = parsed(junit_xml(REPORT))
-    assert (root.tag, root.get("tests"), root.get("failures"), root.get("skipped")) == (
-        "testsuites",
-        "5",
-        "2",
-        "1",
-    )
+    counts = [root.get(name) for name in ("tests", "failures", "skipped")]
+    assert (root.tag, counts) == ("testsuites", ["5", "2", "1"])
     for suite in root:
         cases = suite.findall("testcase")
         assert suite.get("tests") == str(len(cases))
@@ -102,10 +98,7 @@ def test_a_known_finding_is_suppressed_with_the_reason():
     assert (first["level"], raising["level"], known["level"]) == ("error", "warning", "note")
     assert "suppressions" not in first
     (suppression,) = known["suppressions"]
-    assert suppression == {
-        "kind": "external",
-        "justification": "known: a write through expand",
-    }
+    assert suppression == {"kind": "external", "justification": "known: a write through expand"}
 
 
 def test_a_location_is_a_uri(tmp_path, monkeypatch):

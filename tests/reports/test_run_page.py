@@ -215,9 +215,7 @@ def test_the_elements_that_differ_are_marked():
 
 def test_what_only_one_text_has_is_marked_where_the_texts_have_other_lengths():
     ours, theirs = marked("tensor([1., 2.])", "tensor([1., 2., 3.])")
-    assert [part.text for part in theirs if part.differs] == [" 3.,"] or [
-        part.text for part in theirs if part.differs
-    ] == [", 3."]
+    assert [part.text for part in theirs if part.differs] in ([" 3.,"], [", 3."])
     assert not any(part.differs for part in ours)
 
 
