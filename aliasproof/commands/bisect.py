@@ -8,10 +8,15 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from aliasproof.commands.minimize import KeptOracle, MinimizedFile
-from aliasproof.commands.options import FunctionName, InputsName, Json, MovedTo, target_option
+from aliasproof.commands.options import (
+    FunctionName,
+    InputsName,
+    Json,
+    MovedTo,
+    option,
+    target_option,
+)
 from aliasproof.commands.replay import Interpreters
 from aliasproof.ir.errors import Rejected, UserError
 from aliasproof.minimization.minimize_request import MinimizeRequest
@@ -42,7 +47,7 @@ BisectedTarget = Annotated[
     str | None,
     target_option("Search in this compiler; by default inductor, or a finding's own."),
 ]
-TimeLimit = Annotated[float, typer.Option(metavar="SECONDS", help="Time limit of the search.")]
+TimeLimit = Annotated[float, option("SECONDS", "Time limit of the search.")]
 
 
 def bisect(

@@ -7,8 +7,6 @@ import shlex
 from collections.abc import Iterator, Sequence
 from typing import Annotated
 
-import typer
-
 from aliasproof.checks.isolated_check import (
     MEMORY_SHARE,
     PRELOADED,
@@ -27,6 +25,7 @@ from aliasproof.commands.options import (
     MovedTo,
     Rtol,
     above_zero,
+    flag,
     targets_option,
 )
 from aliasproof.oracles.check_result import Check, TargetResult
@@ -39,9 +38,7 @@ from aliasproof.user_code.given_path import FUNCTION, GivenFile
 Targets = Annotated[
     list[str] | None, targets_option(CHECKED, ", the last one where a C++ compiler is")
 ]
-Missed = Annotated[
-    bool, typer.Option("--missed", help="Also list what a target could have done in place.")
-]
+Missed = Annotated[bool, flag("--missed", "Also list what a target could have done in place.")]
 Limit = Annotated[
     float, above_zero("SECONDS", "Time limit of the file, of the run in eager, and of each target.")
 ]
@@ -53,20 +50,18 @@ Memory = Annotated[
 ]
 InProcess = Annotated[
     bool,
-    typer.Option("--in-process", help="Run all in this process, without limits, for debuggers."),
+    flag("--in-process", "Run all in this process, without limits, for debuggers."),
 ]
 Documented = Annotated[
     bool,
-    typer.Option("--documented", help="Show differences that a target documents in full."),
+    flag("--documented", "Show differences that a target documents in full."),
 ]
-Strict = Annotated[
-    bool, typer.Option("--strict", help="Wrong metadata in a graph counts as a difference.")
-]
+Strict = Annotated[bool, flag("--strict", "Wrong metadata in a graph counts as a difference.")]
 Grad = Annotated[
     bool | None,
-    typer.Option(
+    flag(
         "--grad/--no-grad",
-        help="Judge the function as you call it, with gradients, and that alone; or not at all."
+        "Judge the function as you call it, with gradients, and that alone; or not at all."
         " Default: also where it does something with gradients.",
     ),
 ]

@@ -46,6 +46,7 @@ from aliasproof.commands import (
 from aliasproof.commands import (
     run as run_script,
 )
+from aliasproof.commands.options import flag
 from aliasproof.commands.startup import INTERRUPTED, print_in_any_encoding, use_own_compiler_cache
 from aliasproof.ir.errors import DeviceLost, InternalError, OutOfMemory, UserError, printable
 
@@ -111,9 +112,7 @@ app = typer.Typer(
 @app.callback(invoke_without_command=True)
 def about(
     context: typer.Context,
-    version: Annotated[
-        bool, typer.Option("--version", help="Print the versions and exit.")
-    ] = False,
+    version: Annotated[bool, flag("--version", "Print the versions and exit.")] = False,
 ) -> None:
     if version:
         print(versions())

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
-from aliasproof.commands.options import File, FunctionName, InputsName, Json
+from aliasproof.commands.options import File, FunctionName, InputsName, Json, flag, option
 from aliasproof.ir.errors import UserError
 from aliasproof.reports.console import print_notes, results, write_json
 from aliasproof.user_code.given_path import GivenFile
@@ -14,16 +12,12 @@ from aliasproof.user_code.given_path import GivenFile
 VIEWS = ("alias", "copy")
 Views = Annotated[
     str,
-    typer.Option(
-        metavar="alias|copy",
-        help="Views in the functional graph: view ops, or view-copy ops.",
-    ),
+    option("alias|copy", "Views in the functional graph: view ops, or view-copy ops."),
 ]
 Plan = Annotated[
     bool,
-    typer.Option(
-        "--plan",
-        help="Plan the memory: where each result is, the peak, and a timeline of the storages.",
+    flag(
+        "--plan", "Plan the memory: where each result is, the peak, and a timeline of the storages."
     ),
 ]
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from aliasproof.commands.options import Json, Workers, whole_number
+from aliasproof.commands.options import Json, Workers, flag, option, whole_number
 from aliasproof.reports.console import notes, results, write_json
 from aliasproof.reports.listings import print_kill, print_kill_matrix
 
@@ -16,11 +14,7 @@ if TYPE_CHECKING:  # it imports torch
 
 Faults = Annotated[
     list[str] | None,
-    typer.Option(
-        "--fault",
-        metavar="NAME",
-        help="A planted fault. Repeat the option for more faults. Default: all.",
-    ),
+    option("NAME", "A planted fault. Repeat the option for more faults. Default: all.", "--fault"),
 ]
 Programs = Annotated[
     int | None, whole_number("A fault survives after this many programs. Default: 5,000.", 1)
@@ -28,10 +22,8 @@ Programs = Annotated[
 Rules = Annotated[
     int, whole_number("Of a hundred programs, how many are derived from rules, as for fuzz.", 0)
 ]
-Listed = Annotated[
-    bool, typer.Option("--list", help="Print what is wrong in each fault, and where it is from.")
-]
-Seed = Annotated[int, typer.Option(metavar="NUMBER", help="The same seed gives the same matrix.")]
+Listed = Annotated[bool, flag("--list", "Print what is wrong in each fault, and where it is from.")]
+Seed = Annotated[int, option("NUMBER", "The same seed gives the same matrix.")]
 
 
 def faults(

@@ -17,7 +17,15 @@ import typer
 
 from aliasproof.campaigns.publish import confirmation_server
 from aliasproof.campaigns.run.worker_server import start_worker_server
-from aliasproof.commands.options import Json, KnownToo, above_zero, targets_option, whole_number
+from aliasproof.commands.options import (
+    Json,
+    KnownToo,
+    above_zero,
+    flag,
+    option,
+    targets_option,
+    whole_number,
+)
 from aliasproof.commands.startup import INTERRUPTED, quit_now, quitting_at_ctrl_c
 from aliasproof.ir.errors import UserError, did_you_mean
 from aliasproof.processes.interrupts import Interrupts
@@ -74,18 +82,16 @@ Language = Annotated[
         " torch.compile. Default: both for half an hour or more, otherwise aten.",
     ),
 ]
-Until = Annotated[
-    str | None, typer.Option(metavar="HH:MM", help="Draw programs until this time of the day.")
-]
+Until = Annotated[str | None, option("HH:MM", "Draw programs until this time of the day.")]
 Seed = Annotated[
     int | None,
     whole_number("The same seed and --programs give the same findings. Default: 0.", 0, WHOLE),
 ]
 RunFolder = Annotated[
     Path | None,
-    typer.Option(
-        metavar="DIR",
-        help="New folder for the findings, or the folder of a run to go on with. Default:"
+    option(
+        "DIR",
+        "New folder for the findings, or the folder of a run to go on with. Default:"
         " runs/<date>-<time>.",
     ),
 ]
@@ -97,16 +103,13 @@ Jobs = Annotated[
 ]
 Share = Annotated[
     str | None,
-    typer.Option(
-        metavar="I/N",
-        help="Run the I-th of N shares of the programs. 'aliasproof merge' joins the N runs.",
-    ),
+    option("I/N", "Run the I-th of N shares of the programs. 'aliasproof merge' joins the N runs."),
 ]
 Profile = Annotated[
     str | None,
-    typer.Option(
-        metavar="dev|ci|nightly",
-        help="dev: 90 seconds. ci: 5 minutes past the known bugs, exit status 1 for a finding."
+    option(
+        "dev|ci|nightly",
+        "dev: 90 seconds. ci: 5 minutes past the known bugs, exit status 1 for a finding."
         " nightly: 8 hours.",
     ),
 ]
@@ -120,14 +123,11 @@ Memory = Annotated[
     ),
 ]
 PastKnown = Annotated[
-    bool, typer.Option("--past-known", help="Patch torch's known bugs first: only new ones show.")
+    bool, flag("--past-known", "Patch torch's known bugs first: only new ones show.")
 ]
 DeviceName = Annotated[
     str | None,
-    typer.Option(
-        metavar="DEVICE",
-        help="The device that programs are on: cpu, cuda or cuda:NUMBER. Default: cpu.",
-    ),
+    option("DEVICE", "The device that programs are on: cpu, cuda or cuda:NUMBER. Default: cpu."),
 ]
 Group = Annotated[
     int | None,
@@ -146,13 +146,13 @@ Rules = Annotated[
 ]
 Cluster = Annotated[
     str | None,
-    typer.Option(
-        metavar="auto|HOST:PORT|ray://HOST:PORT",
-        help="Run on the nodes of a Ray cluster; --workers is then per node.",
+    option(
+        "auto|HOST:PORT|ray://HOST:PORT",
+        "Run on the nodes of a Ray cluster; --workers is then per node.",
     ),
 ]
 FailOnFindings = Annotated[
-    bool, typer.Option("--fail-on-findings", help="Exit with status 1 if there is a finding.")
+    bool, flag("--fail-on-findings", "Exit with status 1 if there is a finding.")
 ]
 
 

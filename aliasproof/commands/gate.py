@@ -7,9 +7,7 @@ import os
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
-from aliasproof.commands.options import Json, Workers, require_writable, targets_option
+from aliasproof.commands.options import Json, Workers, option, require_writable, targets_option
 from aliasproof.ir.errors import UserError
 from aliasproof.reports.console import (
     counted,
@@ -27,23 +25,23 @@ from aliasproof.targets.names import FUZZED
 Targets = Annotated[list[str] | None, targets_option(FUZZED, ", each program through one of them")]
 BaselineFile = Annotated[
     Path | None,
-    typer.Option(
+    option(
+        "FILE",
+        "Compare with this file; if it does not exist, write it, and exit with status 0.",
         "--baseline",
-        metavar="FILE",
-        help="Compare with this file; if it does not exist, write it, and exit with status 0.",
     ),
 ]
 Out = Annotated[
     Path,
-    typer.Option("--out", metavar="DIR", help="Where new violations are written, a folder each."),
+    option("DIR", "Where new violations are written, a folder each.", "--out"),
 ]
 Rebuild = Annotated[
     list[Path] | None,
-    typer.Option(
-        "--rebuild",
-        metavar="RUN",
-        help="Make the corpus and its baseline anew, from the present one and this run. Repeat the"
+    option(
+        "RUN",
+        "Make the corpus and its baseline anew, from the present one and this run. Repeat the"
         " option for more runs.",
+        "--rebuild",
     ),
 ]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from typer import Argument, Option
+from typer import Argument
 
-from aliasproof.commands.options import Json
+from aliasproof.commands.options import Json, option
 from aliasproof.ir.errors import UserError, did_you_mean
 from aliasproof.reports.console import print_exactly, results, write_json
 
@@ -16,7 +16,7 @@ Names = Annotated[
 ]
 Shown = Annotated[
     str | None,
-    Option("--target", "-t", metavar="TARGET", help="Only those that show on this target."),
+    option("TARGET", "Only those that show on this target.", "--target", "-t"),
 ]
 
 

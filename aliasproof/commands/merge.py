@@ -5,31 +5,27 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
-from aliasproof.commands.options import Json, KnownToo
+from aliasproof.commands.options import Json, KnownToo, argument, flag, option
 from aliasproof.ir.errors import UserError
 from aliasproof.reports.console import results, write_json
 
-Folder = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of the joined run.")]
-Runs = Annotated[list[Path], typer.Argument(metavar="RUN...", help="Folders of runs.")]
+Folder = Annotated[Path, argument("DIR", "Folder of the joined run.")]
+Runs = Annotated[list[Path], argument("RUN...", "Folders of runs.")]
 Page = Annotated[
     Path | None,
-    typer.Option(
-        metavar="FILE",
-        help="Write what is stored as a page in HTML. 'report' runs the findings again for it.",
+    option(
+        "FILE", "Write what is stored as a page in HTML. 'report' runs the findings again for it."
     ),
 ]
 Summary = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help="Write new findings, with their issues, in Markdown."),
+    option("FILE", "Write new findings, with their issues, in Markdown."),
 ]
 FailOnNew = Annotated[
     bool,
-    typer.Option(
+    flag(
         "--fail-on-new",
-        help="Exit with status 1 if there is a finding that DIR did not have, and that is no"
-        " known bug.",
+        "Exit with status 1 if there is a finding that DIR did not have, and that is no known bug.",
     ),
 ]
 

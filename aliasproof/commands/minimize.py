@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from aliasproof.commands.options import (
     Atol,
     FunctionName,
@@ -15,6 +13,8 @@ from aliasproof.commands.options import (
     MovedTo,
     Rtol,
     Workers,
+    argument,
+    option,
     require_writable,
     target_option,
     whole_number,
@@ -25,9 +25,9 @@ from aliasproof.user_code.given_path import GivenFile, file_to_read
 
 MinimizedFile = Annotated[
     str,
-    typer.Argument(
-        metavar="FILE",
-        help="FILE.py, FILE.py:FUNCTION, PROGRAM.json, a graph that torch printed into FILE.txt,"
+    argument(
+        "FILE",
+        "FILE.py, FILE.py:FUNCTION, PROGRAM.json, a graph that torch printed into FILE.txt,"
         " a FILE.pt2 of torch.export.save, the folder or name of a finding, or the folder of a"
         " stored graph.",
     ),
@@ -38,41 +38,33 @@ MinimizedTarget = Annotated[
 ]
 KeptOracle = Annotated[
     str | None,
-    typer.Option(
-        metavar="ORACLE",
-        help="Keep the difference that this oracle reports, documented or not.",
-    ),
+    option("ORACLE", "Keep the difference that this oracle reports, documented or not."),
 ]
 Interesting = Annotated[
     Path | None,
-    typer.Option(
-        metavar="SCRIPT",
-        help="Keep what this executable exits with status 0 for. It runs in a new folder, with"
+    option(
+        "SCRIPT",
+        "Keep what this executable exits with status 0 for. It runs in a new folder, with"
         " program.py and program.json as arguments.",
     ),
 ]
 Output = Annotated[
     Path | None,
-    typer.Option(
-        "--output",
-        "-o",
-        metavar="FILE",
-        help="Write the smallest program so far: .py or .json.",
-    ),
+    option("FILE", "Write the smallest program so far: .py or .json.", "--output", "-o"),
 ]
 FindingFolder = Annotated[
     Path | None,
-    typer.Option(
-        metavar="DIR",
-        help="Write a new folder with the result as a campaign does: a script that needs torch"
+    option(
+        "DIR",
+        "Write a new folder with the result as a campaign does: a script that needs torch"
         " alone, an issue text, and the program.",
     ),
 ]
 ResumedFrom = Annotated[
     Path | None,
-    typer.Option(
-        metavar="FILE",
-        help="Keep the answers about candidates in this file. After an interruption, the same"
+    option(
+        "FILE",
+        "Keep the answers about candidates in this file. After an interruption, the same"
         " command goes on from there.",
     ),
 ]
@@ -80,7 +72,7 @@ Repeat = Annotated[
     int,
     whole_number("Try each candidate N times: a flaky failure is reported, and reduced.", 1),
 ]
-CandidateLimit = Annotated[float, typer.Option(metavar="SECONDS", help="Time limit per candidate.")]
+CandidateLimit = Annotated[float, option("SECONDS", "Time limit per candidate.")]
 
 
 def minimize(

@@ -5,9 +5,7 @@ from __future__ import annotations
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from aliasproof.commands.options import Json
+from aliasproof.commands.options import Json, argument, option
 from aliasproof.ir.errors import UserError, did_you_mean
 from aliasproof.reports.console import results, write_json
 from aliasproof.reports.listings import print_ops
@@ -19,21 +17,15 @@ if TYPE_CHECKING:  # they import torch
 
 Name = Annotated[
     str | None,
-    typer.Argument(
-        metavar="NAME", help="Only ops whose name has this in it, or fits it, as in 'aten.*_copy*'."
-    ),
+    argument("NAME", "Only ops whose name has this in it, or fits it, as in 'aten.*_copy*'."),
 ]
 Kind = Annotated[
     str | None,
-    typer.Option(
-        metavar="KIND", help="Only this kind: view, in-place, mutating, out=, functional."
-    ),
+    option("KIND", "Only this kind: view, in-place, mutating, out=, functional."),
 ]
 Status = Annotated[
     str | None,
-    typer.Option(
-        metavar="STATUS", help="Only this status: drawn, reachable, not applicable, undrawn."
-    ),
+    option("STATUS", "Only this status: drawn, reachable, not applicable, undrawn."),
 ]
 
 

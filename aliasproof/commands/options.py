@@ -25,6 +25,20 @@ def require_writable(path: Path) -> None:
         raise UserError(f"{path} cannot be written: {error.strerror}") from error
 
 
+def option(metavar: str, text: str, *names: str) -> Any:
+    """An option with a value; by default, its name is that of the parameter."""
+    return typer.Option(*names, metavar=metavar, help=text)
+
+
+def flag(name: str, text: str) -> Any:
+    """An option without a value."""
+    return typer.Option(name, help=text)
+
+
+def argument(metavar: str, text: str) -> Any:
+    return typer.Argument(metavar=metavar, help=text)
+
+
 def whole_number(text: str, least: int, what: str = "", names: Sequence[str] = ()) -> Any:
     """An option for a whole number. `text` is its help; an error says `what` it must be."""
 
@@ -120,30 +134,24 @@ File = Annotated[
 ]
 FunctionName = Annotated[
     str | None,
-    typer.Option(
-        metavar="NAME",
-        help="The function in FILE.py, as in FILE.py:FUNCTION. It is called with the inputs."
+    option(
+        "NAME",
+        "The function in FILE.py, as in FILE.py:FUNCTION. It is called with the inputs."
         f" Default: {FUNCTION}.",
     ),
 ]
 InputsName = Annotated[
     str,
-    typer.Option(metavar="NAME", help="The function in FILE.py that returns the input tensors."),
+    option("NAME", "The function in FILE.py that returns the input tensors."),
 ]
-Run = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run.")]
+Run = Annotated[Path, argument("RUN", "Folder of a run.")]
 Workers = Annotated[int | None, whole_number("Worker processes. Default: one per core.", 1)]
 MovedTo = Annotated[
     str | None,
-    typer.Option(
-        "--device",
-        metavar="DEVICE",
-        help="Move the inputs to this device first: cpu, cuda or cuda:NUMBER.",
-    ),
+    option("DEVICE", "Move the inputs to this device first: cpu, cuda or cuda:NUMBER.", "--device"),
 ]
 KnownToo = Annotated[
     bool,
-    typer.Option(
-        "--known", help="List all at the end: findings, known bugs, and what targets do not take."
-    ),
+    flag("--known", "List all at the end: findings, known bugs, and what targets do not take."),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Write one JSON object to standard output.")]
+Json = Annotated[bool, flag("--json", "Write one JSON object to standard output.")]

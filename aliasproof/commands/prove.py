@@ -5,14 +5,13 @@ from __future__ import annotations
 import re
 from typing import Annotated
 
-import typer
-
 from aliasproof.commands.options import (
     File,
     FunctionName,
     InputsName,
     Json,
     above_zero,
+    option,
     targets_option,
 )
 from aliasproof.ir.errors import UserError
@@ -28,10 +27,7 @@ NO_SYMBOL = (
 Targets = Annotated[list[str] | None, targets_option(PROVED)]
 Sizes = Annotated[
     str,
-    typer.Option(
-        metavar="LOW:HIGH",
-        help="Range of each size of the inputs. LOW: has no upper bound.",
-    ),
+    option("LOW:HIGH", "Range of each size of the inputs. LOW: has no upper bound."),
 ]
 Limit = Annotated[
     float, above_zero("SECONDS", "Time limit per pair of tensors.", "seconds above 0")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from aliasproof.commands.options import Json, OwnTarget
+from aliasproof.commands.options import Json, OwnTarget, option
 from aliasproof.commands.triage import open_store
 from aliasproof.reports.console import (
     notes,
@@ -37,9 +37,9 @@ Folder = Annotated[
 ]
 Interpreters = Annotated[
     list[Path] | None,
-    typer.Option(
-        metavar="PYTHON",
-        help="An interpreter that has the torch to run in. Repeat the option for more. Default:"
+    option(
+        "PYTHON",
+        "An interpreter that has the torch to run in. Repeat the option for more. Default:"
         " this one.",
     ),
 ]

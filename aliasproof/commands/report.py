@@ -8,9 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from aliasproof.commands.options import OwnTarget, at_least_zero, require_writable
+from aliasproof.commands.options import OwnTarget, argument, at_least_zero, option, require_writable
 from aliasproof.ir.errors import UserError, did_you_mean
 from aliasproof.processes.isolation import start_server
 from aliasproof.reports.console import notes, print_lines, progress_bar, relative, results
@@ -23,15 +21,13 @@ HTML = "html"
 FORMATS = (HTML, "junit", "sarif", "github", "json")
 Given = Annotated[
     str,
-    typer.Argument(metavar="RUN|FINDING", help="Folder of a run, also a merged one; or a finding."),
+    argument("RUN|FINDING", "Folder of a run, also a merged one; or a finding."),
 ]
-Out = Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="New folder for the files.")]
+Out = Annotated[Path, option("DIR", "New folder for the files.", "--out", "-o")]
 Formats = Annotated[
     list[str] | None,
-    typer.Option(
-        "--format",
-        metavar="|".join(FORMATS),
-        help="What to write. Repeat the option for more. Default: html.",
+    option(
+        "|".join(FORMATS), "What to write. Repeat the option for more. Default: html.", "--format"
     ),
 ]
 Seconds = Annotated[
@@ -44,11 +40,11 @@ Seconds = Annotated[
 ]
 Faults = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help="Add a kill matrix: what 'faults --json' wrote."),
+    option("FILE", "Add a kill matrix: what 'faults --json' wrote."),
 ]
 Drawn = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help="Add the coverage of ops: what 'stats --json' wrote."),
+    option("FILE", "Add the coverage of ops: what 'stats --json' wrote."),
 ]
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from aliasproof.commands.options import target_option, whole_number
+from aliasproof.commands.options import argument, flag, option, target_option, whole_number
 from aliasproof.commands.startup import INTERRUPTED
 from aliasproof.ir.errors import UserError
 from aliasproof.reports.console import notes, print_lines
@@ -22,12 +22,8 @@ if TYPE_CHECKING:  # they import torch, or numpy
 
 DIFFERS = 1
 
-Script = Annotated[
-    str, typer.Argument(metavar="SCRIPT.py", help="A script that compiles by torch.compile.")
-]
-Arguments = Annotated[
-    list[str] | None, typer.Argument(metavar="-- ARGS", help="The arguments of the script.")
-]
+Script = Annotated[str, argument("SCRIPT.py", "A script that compiles by torch.compile.")]
+Arguments = Annotated[list[str] | None, argument("-- ARGS", "The arguments of the script.")]
 RunTarget = Annotated[
     str | None,
     target_option("Compile with this target. Default: with what the script compiles with."),
@@ -35,25 +31,19 @@ RunTarget = Annotated[
 Calls = Annotated[
     int | None, whole_number("Judge the first calls of each graph. Default: all of them.", 1)
 ]
-Raise = Annotated[
-    bool, typer.Option("--raise", help="Raise an error in the script at the first difference.")
-]
-Out = Annotated[
-    Path, typer.Option("--out", "-o", metavar="DIR", help="Where graphs that differ are stored.")
-]
+Raise = Annotated[bool, flag("--raise", "Raise an error in the script at the first difference.")]
+Out = Annotated[Path, option("DIR", "Where graphs that differ are stored.", "--out", "-o")]
 AsModule = Annotated[
     bool,
     typer.Option("--module", "-m", help="SCRIPT.py is the name of a module, as for python -m."),
 ]
 Fail = Annotated[
     bool,
-    typer.Option(
-        "--fail-on-differences", help="Exit with status 1 if a graph differs or nothing was judged."
-    ),
+    flag("--fail-on-differences", "Exit with status 1 if a graph differs or nothing was judged."),
 ]
 Verify = Annotated[
     bool,
-    typer.Option("--verify", help="Instead, compare the script in eager with it as it is."),
+    flag("--verify", "Instead, compare the script in eager with it as it is."),
 ]
 
 

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
-from aliasproof.commands.options import Json, OwnTarget
+from aliasproof.commands.options import Json, OwnTarget, argument
 
 FindingName = Annotated[
     str,
-    typer.Argument(
-        metavar="FINDING",
-        help="Folder or name (under runs/) of a finding, a suspicion, an unconfirmed failure.",
+    argument(
+        "FINDING", "Folder or name (under runs/) of a finding, a suspicion, an unconfirmed failure."
     ),
 ]
 

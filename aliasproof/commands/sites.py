@@ -6,9 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from aliasproof.commands.options import Json, target_option, whole_number
+from aliasproof.commands.options import Json, flag, option, target_option, whole_number
 from aliasproof.ir.errors import UserError, did_you_mean
 from aliasproof.reports.console import notes, print_notes, progress_bar, results, write_json
 from aliasproof.reports.listings import print_sites
@@ -20,9 +18,7 @@ DEFAULT = "inductor-fx"
 
 Of = Annotated[
     Path | None,
-    typer.Option(
-        "--run", metavar="RUN", help="Show what the programs of this run fired. Nothing runs."
-    ),
+    option("RUN", "Show what the programs of this run fired. Nothing runs.", "--run"),
 ]
 TargetName = Annotated[
     str | None,
@@ -31,18 +27,14 @@ TargetName = Annotated[
 Programs = Annotated[int, whole_number("Run this many programs.", 0)]
 Seed = Annotated[
     int | None,
-    typer.Option(metavar="NUMBER", help="Draw what a campaign with this seed draws. Default: 0."),
+    option("NUMBER", "Draw what a campaign with this seed draws. Default: 0."),
 ]
 Rules = Annotated[
     int | None,
     whole_number("Of a hundred programs, how many are derived from rules, as for fuzz.", 0),
 ]
-Kind = Annotated[
-    str | None, typer.Option(metavar="KIND", help="Only sites of this kind, such as pattern.")
-]
-Every = Annotated[
-    bool, typer.Option("--all", help="Name each site that never fired, not only the first ones.")
-]
+Kind = Annotated[str | None, option("KIND", "Only sites of this kind, such as pattern.")]
+Every = Annotated[bool, flag("--all", "Name each site that never fired, not only the first ones.")]
 
 
 def sites(

@@ -5,31 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Annotated
 
-import typer
 from rich.progress import track
 
-from aliasproof.commands.options import Json, whole_number
+from aliasproof.commands.options import Json, flag, option, whole_number
 from aliasproof.reports.console import notes, results, write_json
 from aliasproof.reports.listings import print_drawn
 
 Programs = Annotated[int, whole_number("Draw this many programs.", 1)]
-Seed = Annotated[
-    int, typer.Option(metavar="NUMBER", help="Draw what a campaign with this seed draws.")
-]
+Seed = Annotated[int, option("NUMBER", "Draw what a campaign with this seed draws.")]
 
 
 Python = Annotated[
     bool,
-    typer.Option("--python", help="Draw Python programs, as `hunt` does: forms of statements."),
+    flag("--python", "Draw Python programs, as `hunt` does: forms of statements."),
 ]
 
 
 Frames = Annotated[
     int,
-    typer.Option(
-        metavar="NUMBER",
-        help="Of Python programs: see which are defined, and how Dynamo cuts N of them.",
-    ),
+    option("NUMBER", "Of Python programs: see which are defined, and how Dynamo cuts N of them."),
 ]
 
 

@@ -7,26 +7,22 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from aliasproof.campaigns.store.full_disk import explained
 from aliasproof.campaigns.store.run_lock import RunLock
-from aliasproof.commands.options import Json, Run
+from aliasproof.commands.options import Json, Run, argument, option
 from aliasproof.ir.errors import UserError
 from aliasproof.reports.console import print_lines, print_table, results, table_of, write_json
 
 if TYPE_CHECKING:  # it imports torch
     from aliasproof.campaigns.store.store import Store
 
-FindingName = Annotated[
-    str | None, typer.Argument(metavar="FINDING", help="Name of a finding to set.")
-]
+FindingName = Annotated[str | None, argument("FINDING", "Name of a finding to set.")]
 State = Annotated[
     str | None,
-    typer.Option(metavar="STATE", help="new, reduced, known, fixed, documented, flaky, ..."),
+    option("STATE", "new, reduced, known, fixed, documented, flaky, ..."),
 ]
-Link = Annotated[str, typer.Option(metavar="URL", help="The issue of the finding.")]
-Note = Annotated[str, typer.Option(metavar="TEXT", help="A note for readers.")]
+Link = Annotated[str, option("URL", "The issue of the finding.")]
+Note = Annotated[str, option("TEXT", "A note for readers.")]
 
 
 def triage(
