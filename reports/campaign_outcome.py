@@ -145,15 +145,12 @@ def _print_changed(console: Console, campaign: Campaign) -> None:
     for name, tally in campaign.statistics.items():
         compiled = tally.changed + tally.unchanged
         if tally.changed:
-            line = (
-                f"{name} changed a graph in {tally.changed} of {counted(compiled, 'compilation')}."
-            )
-            print_lines(console, line)
+            of_all = f"{tally.changed} of {counted(compiled, 'compilation')}"
+            print_lines(console, f"{name} changed a graph in {of_all}.")
         elif compiled:
             none = f"{name} changed no graph in {counted(compiled, 'compilation')}: nothing of it"
-            print_lines(
-                console, f"{none} was tested. 'check' a function that it changes.", "yellow"
-            )
+            advice = "was tested. 'check' a function that it changes."
+            print_lines(console, f"{none} {advice}", "yellow")
 
 
 def _print_findings(
@@ -196,13 +193,7 @@ def _print_shortest(console: Console, campaign: Campaign, findings: list[AnyFind
     """
     # Silent ones are worse: a user sees an exception. The source's length breaks ties.
     shortest = min(
-        findings,
-        key=lambda finding: (
-            not finding.silent,
-            not finding.of_inductor,
-            finding.size,
-            len(finding.source),
-        ),
+        findings, key=lambda it: (not it.silent, not it.of_inductor, it.size, len(it.source))
     )
     folder = relative(campaign.path(shortest))
     which = "Shortest silent finding" if shortest.silent else "Shortest finding"

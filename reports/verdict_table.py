@@ -75,16 +75,13 @@ class VerdictMatrix:
             self._print_list(target, reports)
             return
         if begins:
-            self._print_headings()
+            self._print_line(Text("target", "bold"), [Text(it, "bold") for it in self._widths])
         cells = []
         for oracle, width in self._widths.items():
             verdict = _verdict(reports, oracle)
             word = verdict.word if len(verdict.word) <= width else OPEN
             cells.append(Text(word, STYLES[verdict]))
         self._print_line(Text(target), cells)
-
-    def _print_headings(self) -> None:
-        self._print_line(Text("target", "bold"), [Text(it, "bold") for it in self._widths])
 
     def _print_line(self, first: Text, cells: Sequence[Text]) -> None:
         line = first.copy()

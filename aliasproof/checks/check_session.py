@@ -157,12 +157,8 @@ def known_bug(name: str) -> ShownBug | None:
         return None
     # No cache knows of the patch: neither may give what was compiled without it, nor keep this.
     uncached = functorch_config.patch(enable_autograd_cache=False)
-    with (
-        patched([known_bugs()[cause]]),
-        uncached,
-        inductor_config.patch(CONFIG),
-        output_for_results(),
-    ):
+    patches = patched([known_bugs()[cause]])
+    with patches, uncached, inductor_config.patch(CONFIG), output_for_results():
         result = check_row(_prepared, name, without_graphs="asked for a known bug")
     right = result.judged and not result.violated
     return ShownBug(name, cause, known_bugs()[cause].title) if right else None

@@ -479,17 +479,12 @@ def _call(node: fx.Node, path: str) -> str:
 
 
 def _is_default(op: object, name: str, value: object) -> bool:
-    if not isinstance(op, OpOverload) or not (
-        value is None or isinstance(value, (bool, int, float))
-    ):
+    if not isinstance(op, OpOverload) or not isinstance(value, (bool, int, float, type(None))):
         return False
-    defaults = {
-        argument.name: argument.default_value
-        for argument in op._schema.arguments
-        if argument.has_default_value()
-    }
+    named = [it for it in op._schema.arguments if it.name == name and it.has_default_value()]
     # The types too: `True == 1`, but they are different arguments.
-    return name in defaults and (type(value), value) == (type(defaults[name]), defaults[name])
+    defaults = [(type(it.default_value), it.default_value) for it in named]
+    return (type(value), value) in defaults
 
 
 def _argument(value: object) -> str:

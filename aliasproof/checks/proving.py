@@ -154,10 +154,9 @@ class _Proving:
             # Last, since the guards of both runs are assumptions.
             assumptions = self.inputs.assumptions(sizes.low, sizes.high)
         except Rejected as rejected:
-            names = pairs(list(eager.tensors()))
             unknown = (
                 PairProof(Proof(one, other, Answer.UNKNOWN, str(rejected), 0.0))
-                for one, other in names
+                for one, other in pairs(list(eager.tensors()))
             )
             return TargetProofs(self.target.name, shapes, (), tuple(unknown))
         # A proof is about fake tensors. Where a real run disagrees with them, it proves nothing.
@@ -232,11 +231,14 @@ class _Proving:
 
     def _too_large(self, sizes: SizeValues) -> bool:
         """Whether inputs of these sizes are too large for a real run."""
-        counts = (
-            math.prod(int(evaluate(size, sizes)) for size in shape) for shape in self.inputs.shapes
-        )
         # 16 bytes: the largest item size, that of complex128.
-        return 16 * sum(counts) > MOST_BYTES
+        return 16 * sum(map(math.prod, self._shapes(sizes))) > MOST_BYTES
+
+    def _shapes(self, sizes: SizeValues) -> tuple[tuple[int, ...], ...]:
+        """The shapes of the inputs with these values of the symbols."""
+        return tuple(
+            tuple(int(evaluate(size, sizes)) for size in shape) for shape in self.inputs.shapes
+        )
 
     def _replay(self, proof: Proof, compiled: Function) -> PairProof:
         """A refutation with its counterexample, or unknown if a real run does not show one."""
@@ -252,9 +254,7 @@ class _Proving:
         self, one: str, other: str, sizes: SizeValues, compiled: Function
     ) -> Counterexample:
         """Run at these sizes. Raises `Rejected` with the reason if nothing new is shared there."""
-        shapes = tuple(
-            tuple(int(evaluate(size, sizes)) for size in shape) for shape in self.inputs.shapes
-        )
+        shapes = self._shapes(sizes)
         at = f"with inputs of sizes {', '.join(str(list(shape)) for shape in shapes)}"
         if self._too_large(sizes):
             raise Rejected(f"refuted {at}, which are too large to run")
@@ -311,8 +311,6 @@ def _condition(condition: Any) -> str:
     if isinstance(condition, (sympy.And, sympy.Or)):
         word = " and " if isinstance(condition, sympy.And) else " or "
         return f"({word.join(map(_condition, condition.args))})"
-    return (
-        f"not ({_condition(condition.args[0])})"
-        if isinstance(condition, sympy.Not)
-        else str(condition)
-    )
+    if isinstance(condition, sympy.Not):
+        return f"not ({_condition(condition.args[0])})"
+    return str(condition)

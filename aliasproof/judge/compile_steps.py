@@ -638,18 +638,14 @@ def _runs_when_compiled(_: list[Any]) -> Any:
 
 
 def _step(version: Version, layer: object) -> Step:
-    return Step(_name(version), layer, _runner_of(version.graph), version.graph)
+    # Not by the module itself: it prints an error before it raises it.
+    return Step(_name(version), layer, lambda args: version.graph.forward(*args), version.graph)
 
 
 def _in_wrapper(version: Version) -> Step:
     if version.part == "post_grad":
         inductor_reinplace.give_foreach_results(version.graph)
     return _step(version, GRAPH)
-
-
-def _runner_of(graph: fx.GraphModule) -> Callable[[list[Any]], Any]:
-    # Not the module itself: it prints an error before it raises it.
-    return lambda args: graph.forward(*args)
 
 
 def _name(version: Version) -> str:

@@ -6,6 +6,7 @@ benchmarks all call `examine`, so they cannot disagree about what a verdict mean
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -241,11 +242,9 @@ def _main(
     that target are stages of this one, so a violation in a graph already names the stage where it
     begins.
     """
-    seen = [
-        *(violation for report in reports.values() for violation in report.violations),
-        *(violation for report in reports.values() for violation in report.suspected),
-    ]
-    main = next(iter(seen), None)
+    violations = (violation for report in reports.values() for violation in report.violations)
+    suspected = (violation for report in reports.values() for violation in report.suspected)
+    main = next(itertools.chain(violations, suspected), None)
     if main is None:
         return None, None
     if trial.judgement.violations:

@@ -66,11 +66,8 @@ def widened(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor] | None:
     dtypes: dict[int, torch.dtype] = {}
     for tensor in tensors:
         storage = tensor.untyped_storage()
-        if (
-            dtypes.setdefault(storage._cdata, tensor.dtype) != tensor.dtype
-            or tensor.is_conj()
-            or tensor.is_neg()
-        ):
+        read_otherwise = dtypes.setdefault(storage._cdata, tensor.dtype) != tensor.dtype
+        if read_otherwise or tensor.is_conj() or tensor.is_neg():
             return None
     if not any(map(_is_inexact, tensors)):
         return None
@@ -208,11 +205,9 @@ def _may_overflow(trace: Trace, value: torch.Tensor | None) -> bool:
 
     Between two ops that a compiler fuses, eager alone rounds to that dtype, also in this control.
     """
-    return (
-        value is not None
-        and trace.rounds_between(value)
-        and any_is(value, lambda numbers: ~numbers.isfinite())
-    )
+    if value is None or not trace.rounds_between(value):
+        return False
+    return any_is(value, lambda numbers: ~numbers.isfinite())
 
 
 def _rounds_alone(

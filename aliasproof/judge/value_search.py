@@ -217,11 +217,8 @@ def _numbers(tensor: torch.Tensor, known: Sequence[Number]) -> list[Number]:
     near = [number + step for number in known for step in (0, 1, -1)]
     numbers = [*special[:1], *SMALL[:2], *near, *special[1:], *SMALL[2:]]
     # By their text: 0 equals -0.0.
-    return [
-        number
-        for number in {str(candidate): candidate for candidate in numbers}.values()
-        if _fits(number, dtype)
-    ]
+    distinct = {str(number): number for number in numbers}
+    return [number for number in distinct.values() if _fits(number, dtype)]
 
 
 def _fits(number: Number, dtype: torch.dtype) -> bool:
@@ -261,9 +258,7 @@ def constants(case: Case, build: Build) -> list[Number]:
     """The numbers in the instructions of a program, or in the graphs of a target."""
     function = (case.plain or case).function
     if isinstance(function, ProgramFunction):
-        calls = [
-            (instruction.args, instruction.kwargs) for instruction in function.program.instructions
-        ]
+        calls = [(call.args, call.kwargs) for call in function.program.instructions]
     else:
         nodes = (node for stage in build.stages for node in stage.graph.graph.nodes)
         calls = [(node.args, tuple(node.kwargs.items())) for node in nodes]

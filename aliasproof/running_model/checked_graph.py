@@ -8,8 +8,8 @@ look. Gradients are compared where the model's own backward pass brings some.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeAlias
@@ -189,9 +189,21 @@ class CheckedGraph:
         call = f"graph {self.number} ({self.where}), call {self.counts.calls}, {direction}"
         return self.running(f"{call}, through {self.target.name}")
 
-    def _check(self, call: GraphCall, before: _Before, outputs: object) -> None:
+    @contextmanager
+    def _going_on(self) -> Iterator[None]:
+        """A comparison, after which the model goes on, whatever we do: only a difference raises."""
         after = RandomState.now()
         try:
+            yield
+        except GraphDiffers:
+            raise
+        except (Exception, OutOfMemory) as error:  # noqa: BLE001 - see above
+            self.counts.leave_out(_failure(error))
+        finally:
+            after.restore()
+
+    def _check(self, call: GraphCall, before: _Before, outputs: object) -> None:
+        with self._going_on():
             eager = Observation(before.tensors, before.views, pytree.tree_leaves(outputs))
             with self._named(FORWARD):
                 run = self._run_target(call)
@@ -206,12 +218,6 @@ class CheckedGraph:
             self.counts.judge(FORWARD, reason)
             if self._may_compare_gradients():
                 self._wait_for_gradients(call, eager, ours, run)
-        except GraphDiffers:
-            raise
-        except (Exception, OutOfMemory) as error:  # noqa: BLE001 - the model goes on, whatever we do
-            self.counts.leave_out(_failure(error))
-        finally:
-            after.restore()
 
     def _run_target(self, call: GraphCall) -> GraphRun:
         started = time.perf_counter()
@@ -252,30 +258,25 @@ class CheckedGraph:
     ) -> None:
         if not self._may_compare_gradients():
             return
-        started, after = time.perf_counter(), RandomState.now()
+        started = time.perf_counter()
         try:
-            later = replace(call, overwritten=overwritten)
-            with self._named(BACKWARD):
-                actual = differentiated(replace(run, overwritten=overwritten), tangents)
-            ended = time.perf_counter()
-            self.counts.spend(call.number, target=ended - started)
-            again = later.run(self.eager)
-            expected = differentiated(again, tangents)
-            self.counts.zeros += zeros_for_none(expected, actual)
-            places = self._places.get(BACKWARD, {})
-            trace = KnownRounding.on(expected, places, gradients=True)
-            judgement = judged(self.target.contract, expected, actual, trace)
-            reported = self._is_settled(BACKWARD, judgement)
-            reason = None if reported else self._look(call, tangents)
-            if overwritten and not reported and not self._has_wrong_values(BACKWARD):
-                reason = self._look(later, tangents)
-            self.counts.judge(BACKWARD, reason)
-        except GraphDiffers:
-            raise
-        except (Exception, OutOfMemory) as error:  # noqa: BLE001 - the model goes on, whatever we do
-            self.counts.leave_out(_failure(error))
+            with self._going_on():
+                later = replace(call, overwritten=overwritten)
+                with self._named(BACKWARD):
+                    actual = differentiated(replace(run, overwritten=overwritten), tangents)
+                ended = time.perf_counter()
+                self.counts.spend(call.number, target=ended - started)
+                expected = differentiated(later.run(self.eager), tangents)
+                self.counts.zeros += zeros_for_none(expected, actual)
+                places = self._places.get(BACKWARD, {})
+                trace = KnownRounding.on(expected, places, gradients=True)
+                judgement = judged(self.target.contract, expected, actual, trace)
+                reported = self._is_settled(BACKWARD, judgement)
+                reason = None if reported else self._look(call, tangents)
+                if overwritten and not reported and not self._has_wrong_values(BACKWARD):
+                    reason = self._look(later, tangents)
+                self.counts.judge(BACKWARD, reason)
         finally:
-            after.restore()
             self.counts.spend(call.number, checking=time.perf_counter() - started)
 
     def _look(self, call: GraphCall, tangents: Tangents | None) -> str | None:

@@ -142,20 +142,15 @@ def look_closer(compared: Compared, call: GraphCall, tangents: Tangents | None =
         return Look(unjudged=f"eager raises if it is watched: {raised}")
     if _raises_later(compared.eager, call, actual[FORWARD].error):
         return Look(unjudged="eager raises in the backward pass, what the target raises before it")
-    judgements = {
-        name: _judged(compared.contract, expected[name], alone[name], actual[name], trace)
-        for name in expected
-    }
-    own = next((reason for reason, _ in judgements.values() if reason), None)
-    if own is not None:
-        return Look(unjudged=own)
+    for name, run in expected.items():
+        for own in judged(_EVERYTHING, run, alone[name], trace).violations[:1]:
+            return Look(unjudged=f"two runs in eager differ: {own.describe()}")
     control = _Control(compared, call, tangents)
     violations, rounding, unknown = {}, {}, {}
-    for name, (_, judgement) in judgements.items():
-        runs = expected[name], actual[name]
+    for name, run in expected.items():
+        runs, one = (run, actual[name]), _ControlOfDirection(control, name)
         again = partial(judged, compared.contract, *runs)
-        one = [_ControlOfDirection(control, name)]
-        judgement, rounding[name] = without_rounding(judgement, again, runs, trace, one)
+        judgement, rounding[name] = without_rounding(again(trace), again, runs, trace, [one])
         violations[name] = judgement.violations
         unknown[name] = undecided(judgement)
     seen = {name: places_of(expected[name], trace) for name in expected}
@@ -256,15 +251,6 @@ def _is_zero(pair: tuple[object, object]) -> bool:
     """Whether one of the two is nothing, and the other a tensor of zeros."""
     tensors = [value for value in pair if isinstance(value, torch.Tensor)]
     return len(tensors) == 1 and any(value is None for value in pair) and not bool(tensors[0].any())
-
-
-def _judged(
-    contract: Contract, expected: Observation, alone: Observation, actual: Observation, trace: Trace
-) -> tuple[str, Judgement]:
-    """Why nothing can be said, or an empty text; and the verdicts."""
-    for own in judged(_EVERYTHING, expected, alone, trace).violations[:1]:
-        return f"two runs in eager differ: {own.describe()}", Judgement({})
-    return "", judged(contract, expected, actual, trace)
 
 
 @dataclass(slots=True)

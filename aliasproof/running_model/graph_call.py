@@ -177,10 +177,7 @@ class GraphCall:
     @classmethod
     def of(cls, args: Sequence[object], number: int = 1) -> GraphCall:
         """The call that is about to be made with these arguments."""
-        tensors = [value for value in args if isinstance(value, torch.Tensor)]
-        with torch.inference_mode(mode=False):
-            copies = Copies.of(tensors, bare=True)
-        given = [copies.made.get(id(value), value) for value in args]
+        tensors, _, given = _copied(args)
         return cls(number, given, Modes.now(tensors), RandomState.now())
 
     def run(
@@ -195,10 +192,7 @@ class GraphCall:
         `within` makes the context to run in from the inputs. With `wide`, inputs are float64 where
         they have fewer digits; raises `Rejected` if that cannot be.
         """
-        tensors = [value for value in self.given if isinstance(value, torch.Tensor)]
-        with torch.inference_mode(mode=False):
-            copies = Copies.of(tensors, wide=wide, bare=True)
-        args = [copies.made.get(id(value), value) for value in self.given]
+        tensors, copies, args = _copied(self.given, wide=wide)
         inputs = [copies.made[id(tensor)] for tensor in tensors]
         leaves = {name: leaf for name, leaf in _leaves(tensors, copies) if leaf.requires_grad}
         ends = [end_of(tensor) for tensor in inputs]
@@ -215,6 +209,16 @@ class GraphCall:
                 _require_judgeable(error)
                 observation.error = error
         return GraphRun(observation, leaves, histories(observation, ends), self.overwritten)
+
+
+def _copied(
+    args: Sequence[object], *, wide: bool = False
+) -> tuple[list[torch.Tensor], Copies, list[object]]:
+    """The tensors among arguments, their copies, and the arguments with these."""
+    tensors = [value for value in args if isinstance(value, torch.Tensor)]
+    with torch.inference_mode(mode=False):
+        copies = Copies.of(tensors, wide=wide, bare=True)
+    return tensors, copies, [copies.made.get(id(value), value) for value in args]
 
 
 def _require_judgeable(error: Exception) -> None:

@@ -75,10 +75,9 @@ def snapshot(module: fx.GraphModule) -> fx.GraphModule:
         *module.named_parameters(recurse=False),
     ):
         setattr(root, name, value)
-    for node in module.graph.find_nodes(op="get_attr"):
-        _set(root, str(node.target), _attribute(module, str(node.target)))
-    for node in module.graph.find_nodes(op="call_module"):
-        _set(root, str(node.target), _attribute(module, str(node.target)))
+    for node in module.graph.nodes:
+        if node.op in ("get_attr", "call_module"):
+            _set(root, str(node.target), _attribute(module, str(node.target)))
     made = copied(module.graph, root)
     made.meta = dict(module.meta)
     return made

@@ -104,19 +104,14 @@ def _ended(run: Run, way: Way) -> _Ending:
         printed, tensors = Path(folder, "printed"), Path(folder, "tensors.npz")
         sys.stdout.flush()
         process = os.fork()
-        if process == 0:
-            _run_and_save(run, printed, tensors, way)
+        if process == 0:  # which ends here
+            status = 1
+            try:
+                os.dup2(os.open(printed, os.O_WRONLY | os.O_CREAT), 1)
+                status = run(tensors, way)
+            finally:
+                sys.stdout.flush()
+                os._exit(status)
         status = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
         kept = dict(np.load(tensors)) if tensors.exists() else {}
         return _Ending(status, printed.read_text(errors="replace"), kept)
-
-
-def _run_and_save(run: Run, printed: Path, tensors: Path, way: Way) -> None:
-    """In the process of a run, which ends here."""
-    status = 1
-    try:
-        os.dup2(os.open(printed, os.O_WRONLY | os.O_CREAT), 1)
-        status = run(tensors, way)
-    finally:
-        sys.stdout.flush()
-        os._exit(status)
