@@ -105,10 +105,11 @@ def write(tmp_path) -> Callable[[str], str]:
 def write_program(write) -> Callable[..., str]:
     """`write_program("return x + 1", "torch.ones(2)")`: mine.py with this program(x) and inputs."""
 
-    def write_file(body: str, given: str = "torch.ones(2)", head: str = "") -> str:
-        program = textwrap.indent(textwrap.dedent(body).strip(), "    ")
-        heads = f"import torch\n{head}\ndef program(x):\n{program}\n"
-        return write(f"{heads}\ndef inputs():\n    return {given}\n")
+    def write_file(
+        body: str, given: str = "torch.ones(2)", head: str = "", name: str = "program"
+    ) -> str:
+        function = f"def {name}(x):\n{textwrap.indent(body, '    ')}\n"
+        return write(f"import torch\n{head}\n{function}\ndef inputs():\n    return {given}\n")
 
     return write_file
 

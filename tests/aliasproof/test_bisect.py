@@ -13,15 +13,13 @@ from aliasproof.corpus.bug_files import python_bugs
 from tests.campaigns.made_findings import finding_of
 from tests.short_programs import known_bug
 
-COPIES = """
-def program(x):
-    y = x + 1
-    return y.clone(), y.clone()
 
-def inputs():
-    import torch
-    return (torch.ones(3),)
-"""
+@pytest.fixture
+def copies(write_program) -> str:
+    """A program whose second copy Inductor takes for the first one."""
+    return write_program("y = x + 1\nreturn y.clone(), y.clone()", "torch.ones(3)")
+
+
 PASSES = """
 import torch
 
@@ -34,10 +32,9 @@ def doubled(graph_module):
 
 
 @known_bug
-def test_the_layer_the_pass_and_the_version_are_named(call, tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text(COPIES)
+def test_the_layer_the_pass_and_the_version_are_named(call, tmp_path: Path, copies) -> None:
     # By default, it searches in Inductor.
-    asked = ["bisect", tmp_path / "mine.py", "--json"]
+    asked = ["bisect", copies, "--json"]
     for version, ending in (
         ("2.13", "grep -q torch.compile $2 && echo BUG: it; exit 1"),
         ("2.12", ":"),
@@ -57,21 +54,17 @@ def test_the_layer_the_pass_and_the_version_are_named(call, tmp_path: Path) -> N
     assert found["first wrong torch"] == "2.13"
 
 
-def test_the_part_of_a_layer_that_is_named_has_a_row(call, tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text(
-        "import torch\ndef program(x):\n    x.expand(3, 4).zero_()\n    return x + 0\n"
-        "def inputs():\n    return torch.arange(4.0)\n"
-    )
-    found = call("bisect", tmp_path / "mine.py", "-t", "aot", "--json").json()
+def test_the_part_of_a_layer_that_is_named_has_a_row(call, write_program) -> None:
+    file = write_program("x.expand(3, 4).zero_()\nreturn x + 0", "torch.arange(4.0)")
+    found = call("bisect", file, "-t", "aot", "--json").json()
     assert found["at fault"]["target"] == "functionalize"
     assert [layer["target"] for layer in found["layers"]] == ["functionalize", "aot"]
     assert {layer["state"] for layer in found["layers"]} == {"wrong"}
 
 
-def test_a_pass_of_the_user_is_named_with_the_graph_around_it(call, tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text(COPIES)
+def test_a_pass_of_the_user_is_named_with_the_graph_around_it(call, tmp_path: Path, copies) -> None:
     (tmp_path / "passes.py").write_text(PASSES)
-    done = call("bisect", tmp_path / "mine.py", "-t", f"{tmp_path}/passes.py:doubled")
+    done = call("bisect", copies, "-t", f"{tmp_path}/passes.py:doubled")
     assert done.code == 0, done.err
     assert "is wrong first; the part at fault is your pass `doubled`" in done.out
     assert "+    add = torch.ops.aten.add.Tensor(arg0_1, 2)" in done.out
@@ -105,12 +98,9 @@ def test_a_graph_that_torch_printed_is_taken(call, tmp_path: Path, command: str)
     assert ("your pass `doubled`" if command != "minimize" else "aten.add.Tensor") in done.out
 
 
-def test_a_program_that_does_not_differ_is_bad_input(call, tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text(COPIES)
-    assert (
-        "nothing differs: identity does what eager does"
-        in call("bisect", tmp_path / "mine.py", "-t", "identity").refusal
-    )
+def test_a_program_that_does_not_differ_is_bad_input(call, copies) -> None:
+    refusal = call("bisect", copies, "-t", "identity").refusal
+    assert "nothing differs: identity does what eager does" in refusal
 
 
 @pytest.mark.parametrize(

@@ -15,16 +15,7 @@ from tests.short_programs import known_bug
 
 PAGE = Path(__file__).parents[2] / "docs" / "check.md"
 # In torch 2.13, zeroing an expanded input through AOTAutograd gives values other than zero.
-MISCOMPILED = """
-import torch
-
-def program(x):
-    x.expand(3, 4).zero_()
-    return x + 0
-
-def inputs():
-    return torch.arange(4.)
-"""
+MISCOMPILED = "x.expand(3, 4).zero_()\nreturn x + 0", "torch.arange(4.)"
 
 
 def test_nothing_wrong(call, write_program):
@@ -44,22 +35,12 @@ def test_without_a_compiler_a_note_says_what_is_left_out(call, write_program, mo
     assert outcome.err.startswith("note: left out: inductor needs a C++ compiler")
 
 
-# A step of training, which torch.func.functionalize refuses, as it documents.
-TRAINING = """
-import torch
-weight = torch.nn.Parameter(torch.ones(40, 40))
-
-def program(x):
-    (x @ weight).pow(2).sum().backward()
-    return x.expand(9, 40, 40).clone()
-
-def inputs():
-    return torch.ones(40, 40)
-"""
-
-
-def test_a_documented_difference_is_no_failure_and_fits_one_screen(call, write):
-    arguments = ("check", "--in-process", write(TRAINING), "--target", "functionalize")
+def test_a_documented_difference_is_no_failure_and_fits_one_screen(call, write_program):
+    # A step of training, which torch.func.functionalize refuses, as it documents.
+    step = "(x @ weight).pow(2).sum().backward()\nreturn x.expand(9, 40, 40).clone()"
+    weight = "weight = torch.nn.Parameter(torch.ones(40, 40))"
+    file = write_program(step, "torch.ones(40, 40)", head=weight)
+    arguments = ("check", "--in-process", file, "--target", "functionalize")
     outcome = call(*arguments, "--target", "identity")
     assert outcome.code == 0
     assert "functionalize: refuses 'autograd inside of a transform', documented" in outcome.out
@@ -77,9 +58,15 @@ def test_the_help_names_the_default_targets(call, command, targets):
     assert f"Default:{','.join(targets)}" in printed
 
 
-def test_a_miscompile_of_torch(call, write):
+def test_a_miscompile_of_torch(call, write_program):
     outcome = call(
-        "check", "--in-process", write(MISCOMPILED), "--target", "aot", "--target", "identity"
+        "check",
+        "--in-process",
+        write_program(*MISCOMPILED),
+        "--target",
+        "aot",
+        "--target",
+        "identity",
     )
     assert outcome.code == 1
     assert "wrong value (output 0)" in outcome.out
@@ -90,22 +77,13 @@ def test_a_miscompile_of_torch(call, write):
 
 NAMED = "Known bug: expand-inverse - a write through expand adds up the copies"
 # AOTAutograd replays a view of a view in training alone.
-REPLAYED = """
-import torch
-
-def program(x):
-    y = (x * 2).t()
-    return y, y.detach()
-
-def inputs():
-    return torch.ones(2, 2, requires_grad=True)
-"""
+REPLAYED = "y = (x * 2).t()\nreturn y, y.detach()", "torch.ones(2, 2, requires_grad=True)"
 
 
 @known_bug
-def test_the_known_bug_is_named(call, write):
+def test_the_known_bug_is_named(call, write_program):
     rows = ("--target", "aot", "--target", "aot-epilogue")
-    outcome = call("check", "--in-process", write(MISCOMPILED), *rows)
+    outcome = call("check", "--in-process", write_program(*MISCOMPILED), *rows)
     assert outcome.out.splitlines()[-1].startswith(NAMED)
     assert outcome.out.strip().endswith("(aliasproof known expand-inverse)")
     found = call("check", "mine.py", *rows, "--target", "identity", "--json").json(1)
@@ -114,38 +92,44 @@ def test_the_known_bug_is_named(call, write):
 
 
 @known_bug
-def test_the_known_bug_of_training_is_named(call, write):
+def test_the_known_bug_of_training_is_named(call, write_program):
     rows = ("--target", "aot-eager", "--grad")
-    outcome = call("check", "--in-process", write(REPLAYED), *rows)
+    outcome = call("check", "--in-process", write_program(*REPLAYED), *rows)
     assert "Known bug: detached-view-replayed - " in outcome.out.splitlines()[-1]
 
 
-def test_a_row_that_is_wrong_in_another_way_too_gets_no_name(call, write):
-    wrong = "    return x + torch.compiler.is_compiling()"
-    text = MISCOMPILED.replace("    return x + 0", wrong)
-    outcome = call("check", "--in-process", write(text), "--target", "aot-eager")
+def test_a_row_that_is_wrong_in_another_way_too_gets_no_name(call, write_program):
+    body, given = MISCOMPILED
+    file = write_program(body.replace("x + 0", "x + torch.compiler.is_compiling()"), given)
+    outcome = call("check", "--in-process", file, "--target", "aot-eager")
     assert outcome.code == 1
     assert "Known bug" not in outcome.out
 
 
-def test_a_check_that_finds_nothing_wrong_looks_for_no_known_bug(call, write, monkeypatch):
+def test_a_check_that_finds_nothing_wrong_looks_for_no_known_bug(call, write_program, monkeypatch):
     monkeypatch.setattr("aliasproof.checks.check_session.known_bug", None)
-    file = write(MISCOMPILED)
+    file = write_program(*MISCOMPILED)
     assert call("check", "--in-process", file, "--target", "identity").code == 0
 
 
-def test_what_is_wrong_comes_with_the_command_that_reduces_it(call, write, forgetful_target):
-    file = write(
-        "import torch\ndef step(x):\n    x.add_(1)\ndef inputs():\n    return torch.ones(2)\n"
-    )
+def test_what_is_wrong_comes_with_the_command_that_reduces_it(
+    call, write_program, forgetful_target
+):
+    file = write_program("x.add_(1)", name="step")
     outcome = call("check", "--in-process", file, "--target", "forgetful", "--function", "step")
     command = f"aliasproof minimize {file} --target forgetful --function step"
     assert outcome.err.strip().endswith(f"for a short program that shows it: {command}")
 
 
-def test_what_an_earlier_target_breaks_is_shown_once(call, write):
+def test_what_an_earlier_target_breaks_is_shown_once(call, write_program):
     outcome = call(
-        "check", "--in-process", write(MISCOMPILED), "--target", "aot", "--target", "aot-epilogue"
+        "check",
+        "--in-process",
+        write_program(*MISCOMPILED),
+        "--target",
+        "aot",
+        "--target",
+        "aot-epilogue",
     )
     assert "── aot, aot-epilogue ──" in outcome.out
     assert outcome.out.count("values: wrong value (output 0)") == 1
@@ -231,8 +215,10 @@ def test_other_names_and_neighbours(call, write, tmp_path):
         ("minimize --workers 1", "::"),
     ],
 )
-def test_the_function_can_be_named_as_pytest_does(call, write, command: str, colons: str) -> None:
-    given = write(MISCOMPILED.replace("program", "step"))
+def test_the_function_can_be_named_as_pytest_does(
+    call, write_program, command: str, colons: str
+) -> None:
+    given = write_program(*MISCOMPILED, name="step")
     name, *options = command.split()
     target = () if name == "explain" else ("--target", "aot")
     outcome = call(name, *options, f"{given}{colons}step", *target)
@@ -270,13 +256,6 @@ def without_version(text: str) -> list[str]:
     return [re.sub(r" in torch \S+,", "", line) for line in text.splitlines()]
 
 
-ROUNDED = """
-import torch
-def program(x):
-    return x * 3
-def inputs():
-    return torch.arange(1.0, 5)
-"""
 OFF = """
 import torch
 def off(graph):
@@ -287,11 +266,13 @@ def off(graph):
 
 
 @pytest.mark.parametrize("command", ["check --in-process", "minimize --workers 1"])
-def test_a_tolerance_that_is_given_is_that_of_all_values(call, tmp_path, command: str) -> None:
-    (tmp_path / "rounded.py").write_text(ROUNDED)
+def test_a_tolerance_that_is_given_is_that_of_all_values(
+    call, tmp_path, write_program, command: str
+) -> None:
+    file = write_program("return x * 3", "torch.arange(1.0, 5)")
     (tmp_path / "off.py").write_text(OFF)
     name, *options = command.split()
-    given = [name, "rounded.py", "--target", "off.py:off", *options]
+    given = [name, file, "--target", "off.py:off", *options]
     wrong, right = {"check": (1, 0), "minimize": (0, 2)}[name]
     assert call(*given, "--rtol", 0.0001).code == wrong
     assert call(*given, "--rtol", 0.01).code == right

@@ -73,28 +73,19 @@ def test_a_function_is_reduced_by_a_target(call, mine: Path) -> None:
     assert "def inputs():" in again.out
 
 
-TRAINED = """
-import torch
-
-def program(x):
-    y = (torch.sin(x) * 2).t()
-    return y, y.detach()
-
-def inputs():
-    return torch.ones(2, 2, requires_grad=True)
-"""
+REPLAYED = "y = (torch.sin(x) * 2).t()\nreturn y, y.detach()"
+LEAF = "torch.ones(2, 2, requires_grad=True)"
 
 
 @known_bug
 @pytest.mark.parametrize("stored", [True, False])
 def test_what_differs_with_gradients_alone_is_reduced_with_them(
-    call, tmp_path: Path, stored: bool
+    call, tmp_path: Path, write_program, stored: bool
 ) -> None:
-    path = tmp_path / "trained.py"
-    path.write_text(TRAINED)
+    path = tmp_path / write_program(REPLAYED, LEAF)
     if stored:
         names: dict[str, Callable[..., torch.Tensor]] = {}
-        exec(TRAINED, names)
+        exec(path.read_text(), names)
         path = tmp_path / "graph-0"
         StoredGraph(symbolic_trace(names["program"]), [names["inputs"]()]).write(path)
     done = call("minimize", path, "-t", "aot", "--json", "--workers", 1)
@@ -107,12 +98,10 @@ def test_what_differs_with_gradients_alone_is_reduced_with_them(
     assert found["signature"] == "known-detached-view-replayed"
 
 
-def test_where_gradients_agree_too_check_is_named(call, tmp_path: Path) -> None:
-    (tmp_path / "trained.py").write_text(TRAINED.replace(", y.detach()", ""))
-    assert (
-        "aot does what eager does; `aliasproof check trained.py` judges it"
-        in call("minimize", "trained.py", "-t", "aot").refusal
-    )
+def test_where_gradients_agree_too_check_is_named(call, write_program) -> None:
+    file = write_program(REPLAYED.replace(", y.detach()", ""), LEAF)
+    refusal = call("minimize", file, "-t", "aot").refusal
+    assert "aot does what eager does; `aliasproof check mine.py` judges it" in refusal
 
 
 DROPS_ONES = """
@@ -160,10 +149,8 @@ def test_what_only_graphs_show_is_found_by_its_name(
 
 
 def test_a_function_that_does_not_differ_is_bad_input(call, mine: Path) -> None:
-    assert (
-        "nothing differs: identity does what eager does"
-        in call("minimize", mine, "-t", "identity").refusal
-    )
+    refusal = call("minimize", mine, "-t", "identity").refusal
+    assert "nothing differs: identity does what eager does" in refusal
 
 
 @pytest.mark.parametrize(
@@ -214,10 +201,8 @@ def test_a_function_is_reduced_by_a_script(call, mine: Path, tmp_path: Path) -> 
 
 
 def test_a_script_that_rejects_the_program_is_bad_input(call, mine: Path, tmp_path: Path) -> None:
-    assert (
-        "does not find"
-        in call("minimize", mine, "--interesting", script(tmp_path / "no.sh", "exit 1")).refusal
-    )
+    refusal = call("minimize", mine, "--interesting", script(tmp_path / "no.sh", "exit 1")).refusal
+    assert "does not find" in refusal
 
 
 def test_a_script_that_hangs_finds_nothing_interesting(program, tmp_path: Path) -> None:

@@ -21,14 +21,6 @@ from tests.subprocesses import python
 ROOT = Path(__file__).parents[2]
 DOCS = (ROOT / "docs" / "targets.md").read_text(encoding="utf-8")
 SECTION = DOCS.partition("## Your own pass or backend")[2].partition("\n## ")[0]
-MINE = """
-import torch
-def program(x):
-    x.add_(1)
-    return x * 2
-def inputs():
-    return torch.ones(3)
-"""
 
 
 @pytest.fixture
@@ -39,12 +31,12 @@ def ungranted(monkeypatch):
 
 
 @pytest.fixture
-def passes(tmp_path, ungranted):
+def passes(tmp_path, ungranted, write_program):
     """The file of the documentation."""
     (code,) = re.findall(r"```python\n# passes\.py\n(.*?)```", SECTION, re.DOTALL)
     assert len(code.split("\n\n\n", 1)[1].strip().splitlines()) <= 10
     (tmp_path / "passes.py").write_text(code)
-    (tmp_path / "mine.py").write_text(MINE)
+    write_program("x.add_(1)\nreturn x * 2", "torch.ones(3)")
     yield tmp_path
     sys.modules.pop("aliasproof_target_passes", None)
 

@@ -91,10 +91,8 @@ def test_a_report_is_written_over_an_earlier_one_and_over_nothing_else(call, run
     assert call("report", run, "-o", "out", *options).code == 0
     assert call("report", run, "-o", "out", *options).code == 0
     Path("out/mine.txt").write_text("mine")
-    assert (
-        "out exists, and has mine.txt, which no report wrote; name a new folder"
-        in call("report", run, "-o", "out", *options).refusal
-    )
+    refusal = call("report", run, "-o", "out", *options).refusal
+    assert "out exists, and has mine.txt, which no report wrote; name a new folder" in refusal
 
 
 @pytest.mark.parametrize(
@@ -123,10 +121,10 @@ def test_bad_input_is_told_in_one_line(call, run, given, said):
     Path("text").write_text("{")
     Path("list").write_text("[]")
     options = () if "--seconds" in given else ("--seconds", 0)
-    assert (
-        said
-        in call("report", *given, *(() if "--out" in given else ("--out", "new")), *options).refusal
-    )
+    refusal = call(
+        "report", *given, *(() if "--out" in given else ("--out", "new")), *options
+    ).refusal
+    assert said in refusal
     assert not Path("new").exists()
 
 

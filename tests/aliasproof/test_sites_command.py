@@ -46,10 +46,8 @@ def test_sites_alone_are_listed_with_their_reasons_and_gaps(call):
 
 
 def test_a_kind_that_does_not_exist_is_refused(call):
-    assert (
-        "'patern'; did you mean 'pattern'?"
-        in call("sites", "--programs", "0", "--kind", "patern").refusal
-    )
+    refusal = call("sites", "--programs", "0", "--kind", "patern").refusal
+    assert "'patern'; did you mean 'pattern'?" in refusal
 
 
 def test_a_run_shows_what_its_programs_fired(call):

@@ -10,21 +10,12 @@ import pytest
 from aliasproof.commands.startup import use_own_compiler_cache
 from tests.subprocesses import aliasproof
 
-PROGRAM = """
-import torch
-
-def program(x):
-    return x.sin().mul_(2)
-
-def inputs():
-    return (torch.arange(4.),)
-"""
 # What `CompilerBisector.update_bisect_status` writes (torch/_inductor/compiler_bisector.py).
 ACTIVE = "backend=inductor\nsubsystem=\n"
 
 
 def test_a_state_that_the_bisector_left_is_named_and_not_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write_program
 ) -> None:
     for name in [name for name in os.environ if name.startswith("TORCHINDUCTOR")]:
         monkeypatch.delenv(name)
@@ -32,8 +23,8 @@ def test_a_state_that_the_bisector_left_is_named_and_not_read(
     state = cache / "bisect" / "bisect_status.txt"
     state.parent.mkdir(parents=True)
     state.write_text(ACTIVE)
-    (tmp_path / "mine.py").write_text(PROGRAM)
-    done = aliasproof("check", "mine.py", "-t", "aot-eager", cwd=tmp_path, TMPDIR=str(tmp_path))
+    file = write_program("return x.sin().mul_(2)", "torch.arange(4.)")
+    done = aliasproof("check", file, "-t", "aot-eager", cwd=tmp_path, TMPDIR=str(tmp_path))
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"torch's bisector is active: {state}" in done.stderr
     # Inductor was not called in place of `aot_eager`: it would have written there.

@@ -67,9 +67,8 @@ def test_variants_are_counted_and_what_is_not_confirmed_is_no_finding(call, stor
 @pytest.mark.parametrize("folder", [".", "nowhere", "empty"])
 def test_what_is_no_run_is_told(call, folder, tmp_path):
     (tmp_path / "empty").mkdir()
-    assert (
-        f"{folder} has no store.sqlite; name the folder of a run" in call("watch", folder).refusal
-    )
+    refusal = call("watch", folder).refusal
+    assert f"{folder} has no store.sqlite; name the folder of a run" in refusal
 
 
 def test_a_damaged_store_is_told(call, stored):
