@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -107,18 +107,14 @@ def contract_json(contract: Contract) -> dict[str, object]:
             }
             for waiver in contract.waivers
         ],
-        "preconditions": [
-            {"name": precondition.name, "reason": precondition.reason}
-            for precondition in contract.preconditions
-        ],
-        "refusals": [
-            {"name": refusal.name, "message": refusal.message, "reason": refusal.reason}
-            for refusal in contract.refusals
-        ],
-        "disputes": [
-            {"name": dispute.name, "reason": dispute.reason} for dispute in contract.disputes
-        ],
+        "preconditions": _values(contract.preconditions, "name", "reason"),
+        "refusals": _values(contract.refusals, "name", "message", "reason"),
+        "disputes": _values(contract.disputes, "name", "reason"),
     }
+
+
+def _values(clauses: Iterable[object], *names: str) -> list[dict[str, object]]:
+    return [{name: getattr(clause, name) for name in names} for clause in clauses]
 
 
 # --- op table -------------------------------------------------------------------------------------
@@ -364,8 +360,8 @@ def _short_op(op: str) -> str:
 def _print_shares(console: Console, title: str, counts: Mapping[str, int], whole: int) -> None:
     print_heading(console, title)
     table = new_table(header=False)
-    for justify in ("left", "right", "left"):
-        table.add_column("", justify=justify, no_wrap=True)
+    for number in (False, True, False):
+        table.add_column("", justify="right" if number else "left", no_wrap=True)
     for name, count in counts.items():
         table.add_row(name, _percent(count, whole), _mark(count, whole))
     print_table(console, table)
