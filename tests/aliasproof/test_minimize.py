@@ -141,8 +141,8 @@ def test_what_only_graphs_show_is_found_by_its_name(
     body = "v0 = aten.expand.default(x0, [1, 4])\naten.copy_.default(v0, x1)\nreturn (x0,)"
     given, oracle, what = program(body, (4,), (1, 4)), "equivalence", "wrong symbolic value"
     folder = tmp_path / "runs" / "some-run" / "suspicions" / "some-name"
-    latent = {"identifier": "some-name", "latent": kind == "latent"}
-    write_finding(folder, finding_of(given, "functionalize", oracle, what, "", **latent))
+    finding = finding_of(given, "functionalize", oracle, what, "", identifier="some-name")
+    write_finding(folder, replace(finding, latent=kind == "latent"))
     done = call("minimize", "some-name", "--workers", 1)
     assert done.code == 0, done.err
     assert f"keeps {oracle}: {what}, target functionalize" in done.err
