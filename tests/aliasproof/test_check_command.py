@@ -2,6 +2,8 @@
 
 import json
 import re
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ from aliasproof.ir.serialization import dumps
 from aliasproof.oracles.judge import asked
 from aliasproof.oracles.verdict import Verdict
 from aliasproof.targets.names import CHECKED, FUZZED, PROVED
+from tests.aliasproof.conftest import Outcome
 from tests.short_programs import known_bug
 
 PAGE = Path(__file__).parents[2] / "docs" / "check.md"
@@ -18,8 +21,13 @@ PAGE = Path(__file__).parents[2] / "docs" / "check.md"
 MISCOMPILED = "x.expand(3, 4).zero_()\nreturn x + 0", "torch.arange(4.)"
 
 
-def test_nothing_wrong(call, write_program):
-    outcome = call("check", "--in-process", write_program("return x + 1", "[torch.ones(2)]"))
+@pytest.fixture
+def check(call) -> Callable[..., Outcome]:
+    return partial(call, "check", "--in-process")
+
+
+def test_nothing_wrong(check, write_program):
+    outcome = check(write_program("return x + 1", "[torch.ones(2)]"))
     assert outcome.code == 0
     first, *_, last = outcome.out.splitlines()
     assert first.endswith(", eager beside aot-eager, inductor-fx, inductor")
@@ -27,9 +35,9 @@ def test_nothing_wrong(call, write_program):
     assert outcome.err == ""
 
 
-def test_without_a_compiler_a_note_says_what_is_left_out(call, write_program, monkeypatch):
+def test_without_a_compiler_a_note_says_what_is_left_out(check, write_program, monkeypatch):
     monkeypatch.setenv("CXX", "no-such-compiler")
-    outcome = call("check", "--in-process", write_program("return x + 1"))
+    outcome = check(write_program("return x + 1"))
     assert outcome.code == 0
     assert outcome.out.strip().endswith("Nothing wrong: aot-eager, inductor-fx.")
     assert outcome.err.startswith("note: left out: inductor needs a C++ compiler")
@@ -58,16 +66,8 @@ def test_the_help_names_the_default_targets(call, command, targets):
     assert f"Default:{','.join(targets)}" in printed
 
 
-def test_a_miscompile_of_torch(call, write_program):
-    outcome = call(
-        "check",
-        "--in-process",
-        write_program(*MISCOMPILED),
-        "--target",
-        "aot",
-        "--target",
-        "identity",
-    )
+def test_a_miscompile_of_torch(check, write_program):
+    outcome = check(write_program(*MISCOMPILED), "--target", "aot", "--target", "identity")
     assert outcome.code == 1
     assert "wrong value (output 0)" in outcome.out
     assert "input ends wrong (input 'x')" in outcome.out
@@ -81,9 +81,9 @@ REPLAYED = "y = (x * 2).t()\nreturn y, y.detach()", "torch.ones(2, 2, requires_g
 
 
 @known_bug
-def test_the_known_bug_is_named(call, write_program):
+def test_the_known_bug_is_named(call, check, write_program):
     rows = ("--target", "aot", "--target", "aot-epilogue")
-    outcome = call("check", "--in-process", write_program(*MISCOMPILED), *rows)
+    outcome = check(write_program(*MISCOMPILED), *rows)
     assert outcome.out.splitlines()[-1].startswith(NAMED)
     assert outcome.out.strip().endswith("(aliasproof known expand-inverse)")
     found = call("check", "mine.py", *rows, "--target", "identity", "--json").json(1)
@@ -92,24 +92,24 @@ def test_the_known_bug_is_named(call, write_program):
 
 
 @known_bug
-def test_the_known_bug_of_training_is_named(call, write_program):
+def test_the_known_bug_of_training_is_named(check, write_program):
     rows = ("--target", "aot-eager", "--grad")
-    outcome = call("check", "--in-process", write_program(*REPLAYED), *rows)
+    outcome = check(write_program(*REPLAYED), *rows)
     assert "Known bug: detached-view-replayed - " in outcome.out.splitlines()[-1]
 
 
-def test_a_row_that_is_wrong_in_another_way_too_gets_no_name(call, write_program):
+def test_a_row_that_is_wrong_in_another_way_too_gets_no_name(check, write_program):
     body, given = MISCOMPILED
     file = write_program(body.replace("x + 0", "x + torch.compiler.is_compiling()"), given)
-    outcome = call("check", "--in-process", file, "--target", "aot-eager")
+    outcome = check(file, "--target", "aot-eager")
     assert outcome.code == 1
     assert "Known bug" not in outcome.out
 
 
-def test_a_check_that_finds_nothing_wrong_looks_for_no_known_bug(call, write_program, monkeypatch):
+def test_a_check_that_finds_nothing_wrong_looks_for_no_known_bug(check, write_program, monkeypatch):
     monkeypatch.setattr("aliasproof.checks.check_session.known_bug", None)
     file = write_program(*MISCOMPILED)
-    assert call("check", "--in-process", file, "--target", "identity").code == 0
+    assert check(file, "--target", "identity").code == 0
 
 
 def test_what_is_wrong_comes_with_the_command_that_reduces_it(
@@ -121,27 +121,17 @@ def test_what_is_wrong_comes_with_the_command_that_reduces_it(
     assert outcome.err.strip().endswith(f"for a short program that shows it: {command}")
 
 
-def test_what_an_earlier_target_breaks_is_shown_once(call, write_program):
-    outcome = call(
-        "check",
-        "--in-process",
-        write_program(*MISCOMPILED),
-        "--target",
-        "aot",
-        "--target",
-        "aot-epilogue",
-    )
+def test_what_an_earlier_target_breaks_is_shown_once(check, write_program):
+    outcome = check(write_program(*MISCOMPILED), "--target", "aot", "--target", "aot-epilogue")
     assert "── aot, aot-epilogue ──" in outcome.out
     assert outcome.out.count("values: wrong value (output 0)") == 1
     # The reason of a label is printed once per target.
     assert outcome.out.count("maintainers are not sure") == 1
 
 
-def test_json(call, write_program, forgetful_target):
+def test_json(check, write_program, forgetful_target):
     file = write_program("return x.add_(1)", "torch.zeros(2)")
-    found = call(
-        "check", "--in-process", file, "--target", "forgetful", "--target", "identity", "--json"
-    ).json(1)
+    found = check(file, "--target", "forgetful", "--target", "identity", "--json").json(1)
     assert set(found) == {"file", "torch", "notes", "eager", "targets", "violated", "judged"}
     about = [found[name] for name in ("file", "torch", "violated")]
     assert about == ["mine.py", torch.__version__, True]
@@ -164,20 +154,20 @@ def test_json(call, write_program, forgetful_target):
     assert inputs["violations"][0]["evidence"]["eager"] == "1.0"
 
 
-def test_what_the_file_prints_is_not_a_result(call, write_program):
+def test_what_the_file_prints_is_not_a_result(check, write_program):
     file = write_program("print('b')\nreturn x", head="print('a')")
-    outcome = call("check", "--in-process", file, "--json", "--target", "identity")
+    outcome = check(file, "--json", "--target", "identity")
     assert json.loads(outcome.out)["violated"] is False
     assert {"a", "b"} <= set(outcome.err.split())
 
 
-def test_eager_leaves_it_undefined(call, write_program):
+def test_eager_leaves_it_undefined(check, write_program):
     file = write_program("return x.expand(3, 3).add_(torch.arange(3.))", "torch.ones(3)")
-    outcome = call("check", "--in-process", file)
+    outcome = check(file)
     assert outcome.code == 4
     why = "aten.add_.Tensor writes through a region that overlaps itself"
     assert f"undefined in eager: {why}" in outcome.out
-    found = call("check", "--in-process", file, "--json").json(4)
+    found = check(file, "--json").json(4)
     assert found["eager"]["judged"] is False
     assert "undefined in eager" in found["eager"]["reason"]
     verdicts = {
@@ -186,22 +176,22 @@ def test_eager_leaves_it_undefined(call, write_program):
     assert verdicts == {"not applicable"}
 
 
-def test_eager_raises(call, write_program):
+def test_eager_raises(check, write_program):
     file = write_program("return x + torch.ones(7)", "torch.ones(3)")
-    outcome = call("check", "--in-process", file, "--target", "aot")
+    outcome = check(file, "--target", "aot")
     assert outcome.code == 4
     assert "eager raises RuntimeError: The size of tensor a" in outcome.out
     assert "(line 4)" in outcome.out
     assert "no results to compare" in outcome.out
 
 
-def test_other_names_and_neighbours(call, write, tmp_path):
+def test_other_names_and_neighbours(check, write, tmp_path):
     (tmp_path / "neighbour.py").write_text("def f(x):\n    return x.sin()\n")
     file = write(
         "import torch\nfrom neighbour import f\ndef made():\n    return (torch.ones(1),)\n"
     )
     names = ("--function", "f", "--inputs", "made")
-    assert call("check", "--in-process", file, *names, "--target", "aot").code == 0
+    assert check(file, *names, "--target", "aot").code == 0
     assert not (tmp_path / "__pycache__" / "mine.pyc").exists()
 
 
@@ -228,17 +218,17 @@ def test_the_function_can_be_named_as_pytest_does(
         assert outcome.err.endswith(f"minimize {given} --target aot --function step\n")
 
 
-def test_a_note_says_that_gradients_are_left_out(call, write_program):
+def test_a_note_says_that_gradients_are_left_out(check, write_program):
     file = write_program("return x * 2", "torch.ones(2, requires_grad=True)")
-    outcome = call("check", "--in-process", file, "--target", "aot")
+    outcome = check(file, "--target", "aot")
     assert outcome.code == 0
     assert outcome.err.startswith("note: the backward pass is not compared; the variant 'grad'")
 
 
-def test_a_program_and_the_folder_of_a_finding(call, adding_program, tmp_path):
+def test_a_program_and_the_folder_of_a_finding(check, adding_program, tmp_path):
     (tmp_path / "program.json").write_text(dumps(adding_program))
     for where in ("program.json", tmp_path):
-        assert call("check", "--in-process", where, "--target", "aot").code == 0
+        assert check(where, "--target", "aot").code == 0
 
 
 def test_the_page_shows_what_the_command_prints(call, tmp_path, monkeypatch):
