@@ -135,12 +135,10 @@ def check_target(
     """
     eager, case = prepared.eager, prepared.case
     if eager.unjudged is not None or eager.observation is None or eager.trace is None:
-        return _result(
-            target, all_not_applicable(eager.unjudged or "", EVERY_ORACLE).reports, None, {}
-        )
-    reports, trial = examine_twice(
-        case, target, EagerRun(eager.observation, eager.trace), without_graphs
-    )
+        unjudged = all_not_applicable(eager.unjudged or "", EVERY_ORACLE).reports
+        return _result(target, unjudged, None, {})
+    run = EagerRun(eager.observation, eager.trace)
+    reports, trial = examine_twice(case, target, run, without_graphs)
     if trial is not None:
         reports = split_by_layer(case, target, trial, reports)
     reports = _admit_opaque(reports, prepared.opaque, eager.observation)
@@ -193,9 +191,7 @@ def _missed_opportunities(
         return None
     assert isinstance(case, Case)  # else there is no build
     # After a documented refusal, the graph may raise as well.
-    if trial.target.error is not None:
-        return None
-    if trial.build.opaque is not None:
+    if trial.target.error is not None or trial.build.opaque is not None:
         return None
     last = trial.build.stages[-1]
     # A stage that is not whole runs only inside its target's wrapper, on other inputs.

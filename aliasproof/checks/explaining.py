@@ -449,9 +449,7 @@ def _is_contiguous(sizes: Sequence[Size], strides: Sequence[Size]) -> bool:
         wanted.append(expected)
         expected = expected * size
     # `expected` is now the number of elements. Without elements, any strides will do.
-    return known(expected == 0) or same_strides(
-        tuple(sizes), tuple(reversed(wanted)), tuple(strides)
-    )
+    return known(expected == 0) or same_strides(tuple(sizes), tuple(wanted[::-1]), tuple(strides))
 
 
 def letter(number: int) -> str:
@@ -513,9 +511,9 @@ def step_of(condition: str) -> str | None:
 
 
 def _shown_decision(decision: Decision) -> ShownDecision:
-    refused = (
+    refused = tuple(
         ShownRefusal(how.value, condition, step_of(condition), reason)
         for how, condition, reason in decision.refused
     )
     how = None if decision.how is None else decision.how.value
-    return ShownDecision(decision.node, decision.op, how, tuple(refused), decision.into)
+    return ShownDecision(decision.node, decision.op, how, refused, decision.into)

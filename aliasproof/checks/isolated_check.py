@@ -23,11 +23,9 @@ from aliasproof.processes.pool import Pool, RemoteCall
 # What processes have imported when they start. The first dispatch mode imports Dynamo.
 PRELOADED = ("aliasproof.checks.check_session", "torch._dynamo")
 # By name: the functions import torch, and this process need not.
-BEGIN, RUN_TARGET = (
-    "aliasproof.checks.check_session:begin",
-    "aliasproof.checks.check_session:run_target",
+BEGIN, RUN_TARGET, KNOWN_BUG = (
+    f"aliasproof.checks.check_session:{name}" for name in ("begin", "run_target", "known_bug")
 )
-KNOWN_BUG = "aliasproof.checks.check_session:known_bug"
 MOST_STACK = 12  # frames of a stack that are evidence
 MEMORY_SHARE = 0.8  # of the memory that is available, without --memory
 

@@ -169,9 +169,8 @@ def prepare(
         case = Case(ProgramFunction(program), lambda: _seeded(input_tensors(program)))
         return Prepared(case, run_eager_twice(case, file))
     if inputs is None:
-        raise UserError(
-            "check(function, inputs): inputs are missing; only a Program brings its own"
-        )
+        missing = "inputs are missing; only a Program brings its own"
+        raise UserError(f"check(function, inputs): {missing}")
     check_arguments(inputs, "inputs")
     comparable = Comparable.of(function, inputs)
     notes = list(comparable.notes)

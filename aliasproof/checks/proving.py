@@ -189,9 +189,8 @@ class _Proving:
         except InternalError:
             raise
         except Exception as error:
-            raise Rejected(
-                f"with symbolic sizes, the target raises {raised_text(error, None)}"
-            ) from error
+            raised = raised_text(error, None)
+            raise Rejected(f"with symbolic sizes, the target raises {raised}") from error
 
     def _untrue(
         self,
@@ -209,9 +208,8 @@ class _Proving:
             if eager.error is not None:
                 continue
             if actual.error is not None:
-                return dict.fromkeys(
-                    after, f"the target raises {raised_text(actual.error, None)} in a real run"
-                )
+                raised = raised_text(actual.error, None)
+                return dict.fromkeys(after, f"the target raises {raised} in a real run")
             wrong = disagreements(before, eager, sizes) | disagreements(after, actual, sizes)
             reasons |= {
                 name: f"{name} has another layout in a real run than on fake tensors"
@@ -261,9 +259,8 @@ class _Proving:
         try:
             eager, trace = observe_eager(self.function, self.inputs.at(sizes))
         except Rejected as undefined:
-            raise Rejected(
-                f"refuted {at}, where the program is undefined in eager: {undefined}"
-            ) from undefined
+            why = f"where the program is undefined in eager: {undefined}"
+            raise Rejected(f"refuted {at}, {why}") from undefined
         unmet = self.target.contract.unmet(trace)
         # The assumptions are about sizes. A precondition of the contract is about the run.
         if unmet is not None:

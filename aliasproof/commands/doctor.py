@@ -8,13 +8,8 @@ from aliasproof.commands.options import Json
 from aliasproof.reports.console import print_lines, results, write_json
 
 PACKAGES = (
-    "z3-solver",
-    "hypothesis",
-    "numpy",
-    "executorch",
-    "onnxruntime",
-    "openvino",
-    "apache-tvm",
+    *("z3-solver", "hypothesis", "numpy"),
+    *("executorch", "onnxruntime", "openvino", "apache-tvm"),
 )
 
 
@@ -54,10 +49,9 @@ def _targets(off: list[tuple[str, str]]) -> tuple[list[str], list[tuple[str, str
     reasons = {name: target.unavailable() for name, target in TARGETS.items()}
     off += sorted(BROKEN.items())
     known = dict(off)
-    missing = [
-        (name, why) for name, why in reasons.items() if why and f"target {name}" not in known
-    ]
-    return [name for name, why in reasons.items() if why is None], missing
+    missing = [(name, why) for name, why in reasons.items() if why]
+    here = [name for name, why in reasons.items() if why is None]
+    return here, [(name, why) for name, why in missing if f"target {name}" not in known]
 
 
 def _patches() -> Iterator[tuple[str, str]]:

@@ -52,11 +52,8 @@ def faults(
             results().out(f"{wrong.name}: {wrong.summary} ({wrong.source})")
         return 0
     quiet_torch()
-    most, chosen, console = (
-        programs or MOST_PROGRAMS,
-        list(dict.fromkeys(fault or EVERY_FAULT)),
-        notes(),
-    )
+    most, console = programs or MOST_PROGRAMS, notes()
+    chosen = list(dict.fromkeys(fault or EVERY_FAULT))
     count = min(workers or len(os.sched_getaffinity(0)), len(chosen))
 
     def progress(row: FaultRow) -> None:

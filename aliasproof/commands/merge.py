@@ -53,11 +53,8 @@ def merge(
     quiet_torch()
     before = {path.name for path in folder.glob("findings/*/")}
     campaign = merging.merge(folder, runs)
-    new = {
-        name
-        for name, finding in campaign.findings.items()
-        if name not in before and not finding.known
-    }
+    unknown = {name for name, finding in campaign.findings.items() if not finding.known}
+    new = unknown - before
     if page is not None or summary is not None:
         report = reporting.report(str(folder), 0.0)  # nothing runs again
         if page is not None:

@@ -38,15 +38,12 @@ def ops(name: Name = None, kind: Kind = None, status: Status = None, json: Json 
     for column, wanted in (("kind", kind), ("status", status)):
         known = dict.fromkeys(str(op[column]) for op in listed)
         if wanted is not None and wanted not in known:
-            hint = did_you_mean(wanted, list(known))
-            raise UserError(
-                f"no op has the {column} '{wanted}'{hint}; there are {', '.join(known)}"
-            )
+            none = f"no op has the {column} '{wanted}'{did_you_mean(wanted, list(known))}"
+            raise UserError(f"{none}; there are {', '.join(known)}")
     shown = [op for op in listed if kind in (None, op["kind"]) and status in (None, op["status"])]
     if not shown:
-        raise UserError(
-            f"none of the {len(listed)} ops has the kind '{kind}' and the status '{status}'"
-        )
+        both = f"the kind '{kind}' and the status '{status}'"
+        raise UserError(f"none of the {len(listed)} ops has {both}")
     if name is not None:
         pattern = name if set(name) & set("*?[") else f"*{name}*"
         names = [str(op["op"]) for op in shown]

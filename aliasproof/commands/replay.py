@@ -74,16 +74,9 @@ def replay(
     if folder is not None and _is_run(folder):
         _keep(folder, replays)
     if json:
-        listed = [
-            {
-                "finding": it.finding,
-                "torch": it.torch,
-                "status": it.word,
-                "reproducer": it.ending,
-            }
-            for it in replays
-        ]
-        write_json({"replayed": listed})
+        names = ("finding", "torch", "status", "reproducer")
+        rows = ((it.finding, it.torch, it.word, it.ending) for it in replays)
+        write_json({"replayed": [dict(zip(names, row, strict=True)) for row in rows]})
     else:
         _print(replays)
     return int(any(replayed.word == replaying.REGRESSED for replayed in replays))

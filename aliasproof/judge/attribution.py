@@ -81,9 +81,8 @@ def _is_as_written(case: Case, trial: Trial) -> bool:
     if trial.trace.differentiates:
         return False
     try:
-        return (
-            run_uninterpreted(case.function, case.fresh_inputs(), composites=True).composites == ()
-        )
+        run = run_uninterpreted(case.function, case.fresh_inputs(), composites=True)
+        return run.composites == ()
     # A function may need what inference mode forbids. Then nothing is known.
     except Exception:  # noqa: BLE001 - see above
         return False

@@ -17,6 +17,7 @@ A violation that a member shows only alone is missed.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -160,7 +161,7 @@ class GluedCase:
         """The run through a target, made at most once; None if the target is not for the case."""
         if target.name not in self._runs:
             try:
-                self._runs[target.name] = Run(*run_target(self.case, target, spent))
+                self.run(target, spent)
             except Rejected:
                 self._runs[target.name] = None
         return self._runs[target.name]
@@ -381,16 +382,13 @@ class _Group:
 
     def _raising_at_first(self, members: Sequence[Member]) -> list[Member]:
         """The members that raise in the first target: most do it there, where to ask is cheap."""
-        raising = []
+        raising, first = [], self.target.layers[0]
         for member in members:
             if member.index not in self.asked:
                 self.asked.add(member.index)
-                try:
-                    trial = run_trial(member.case, self.target.layers[0], self.spent, member.eager)
-                except Rejected:
-                    continue
-                if trial.target.error is not None:
-                    raising.append(member)
+                with contextlib.suppress(Rejected):
+                    trial = run_trial(member.case, first, self.spent, member.eager)
+                    raising += [member] if trial.target.error is not None else []
         return raising
 
     def _raising_in_build(self, glued_case: GluedCase) -> list[Member]:

@@ -173,12 +173,8 @@ def run_python(
         _differentiate(called.outputs)
 
     try:
-        with (
-            _dispatch_keys_kept(),
-            torch.enable_grad(),
-            drawing_as_eager(),
-            within or nullcontext(),
-        ):
+        around = within or nullcontext()
+        with _dispatch_keys_kept(), torch.enable_grad(), drawing_as_eager(), around:
             named = dict(_leaves(program.run(transform, then)))
             finish([leaf for leaf in named.values() if isinstance(leaf, torch.Tensor)])
     except (Rejected, InternalError):  # these say something about us, not about the program

@@ -130,10 +130,8 @@ class Case:
         plain = self.plain or self
         if target.conditions is None:
             return plain
-        function, inputs = target.conditions(
-            plain.function, plain.fresh_inputs, plain.second_inputs
-        )
-        return Case(function, inputs, None, target.conditions, plain)
+        given = plain.function, plain.fresh_inputs, plain.second_inputs
+        return Case(*target.conditions(*given), None, target.conditions, plain)
 
     def run_eager(self) -> EagerRun:
         """Run it in eager, and watch each ATen call. Raises `Undefined`."""

@@ -10,7 +10,7 @@ import math
 import re
 import shutil
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -60,18 +60,14 @@ def pytest_configure(config: pytest.Config) -> None:
     )
     if targets := config.getoption("--aliasproof-target"):
         _plan(config)
-        _refuse_unknown(targets)
+        from aliasproof.ir.errors import UserError
+        from aliasproof.targets.names import refuse_unknown
 
-
-def _refuse_unknown(targets: Sequence[str]) -> None:
-    from aliasproof.ir.errors import UserError
-    from aliasproof.targets.names import refuse_unknown
-
-    try:
-        for target in targets:
-            refuse_unknown(target)
-    except UserError as error:
-        raise pytest.UsageError(f"--aliasproof-target: {error}") from error
+        try:
+            for target in targets:
+                refuse_unknown(target)
+        except UserError as error:
+            raise pytest.UsageError(f"--aliasproof-target: {error}") from error
 
 
 def _option(config: pytest.Config, name: str) -> str:
@@ -198,12 +194,10 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     bugs: dict[str, None] = {}
     for outcome in ("passed", "failed"):
         for report in terminalreporter.getreports(outcome):
-            bugs.update(
-                (str(value), None)
-                for key, value in report.user_properties
-                if key == "aliasproof_known_bug"
-            )
-            of_shard = dict(report.user_properties)
+            properties = report.user_properties
+            hit = [str(value) for name, value in properties if name == "aliasproof_known_bug"]
+            bugs.update(dict.fromkeys(hit))
+            of_shard = dict(properties)
             if "aliasproof_target" in of_shard:
                 total = totals.setdefault(of_shard["aliasproof_target"], Counter())
                 total.update({name: int(of_shard[f"aliasproof_{name}"]) for name in COUNTS})

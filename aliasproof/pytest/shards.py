@@ -120,24 +120,17 @@ class ShardTest:
                 env=self.environment(),
                 start_new_session=True,
             )
-            with _kill_at_end(process):
+            try:
                 late = not _wait(process, self.plan.timeout)
+            finally:  # also at Ctrl-C, no process of this one is left
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
             texts = []
             for file in (output, errors):
                 file.seek(0)
                 texts.append(file.read())
         return ShardOutcome(self, process.returncode, late, _json(texts[0]), texts[1])
-
-
-@contextlib.contextmanager
-def _kill_at_end(process: subprocess.Popen[bytes]) -> Iterator[None]:
-    """At the end, also at Ctrl-C, no process of this one is left."""
-    try:
-        yield
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
 
 
 def _wait(process: subprocess.Popen[bytes], seconds: float) -> bool:
@@ -175,11 +168,8 @@ class ShardOutcome:
     def findings(self) -> list[dict[str, Any]]:
         """The findings that are a failure."""
         findings = [] if self.campaign is None else self.campaign["findings"]
-        return [
-            finding
-            for finding in findings
-            if finding["known"] is None or self.test.plan.known == FAIL
-        ]
+        all_fail = self.test.plan.known == FAIL
+        return [finding for finding in findings if all_fail or finding["known"] is None]
 
     @property
     def known_bugs(self) -> list[str]:
@@ -252,9 +242,8 @@ class ShardOutcome:
 
 def _program(script: str) -> str:
     """The function and its inputs in a reproducer, indented."""
-    blocks = [
-        text for text in script.split("\n\n\n") if text.startswith(("def program(", "def inp"))
-    ]
+    heads = ("def program(", "def inp")
+    blocks = (text for text in script.split("\n\n\n") if text.startswith(heads))
     lines = "\n\n".join(blocks).splitlines()
     return "\n".join(_short(f"    {line}" if line else "") for line in lines)
 

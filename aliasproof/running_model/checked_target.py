@@ -65,9 +65,8 @@ class CheckedTarget:
             return cls(name, drawing, TARGETS["inductor"].contract, gradients=True)
         known = next((it for it in TARGETS.values() if name and it.backend == name), None)
         if known is not None:
-            return cls(
-                known.name, lookup_backend(backend), known.contract, known.own(GRAD) is not None
-            )
+            gradients = known.own(GRAD) is not None
+            return cls(known.name, lookup_backend(backend), known.contract, gradients)
         shown = name or getattr(backend, "__name__", type(backend).__name__)
         # Options that the script gives are no part of what a command imports.
         if not getattr(backend, "kwargs", None):
@@ -76,9 +75,8 @@ class CheckedTarget:
 
     def reducing(self, direction: str) -> str:
         """The name of the target for programs that show a difference in this direction."""
-        return (
-            f"{self.name}:{GRAD.name}" if self.gradients and direction == "backward" else self.name
-        )
+        backward = self.gradients and direction == "backward"
+        return f"{self.name}:{GRAD.name}" if backward else self.name
 
     def compile(self, graph: fx.GraphModule, args: Sequence[object]) -> GraphFunction:
         """A graph, compiled for arguments as these."""

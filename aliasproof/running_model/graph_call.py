@@ -143,12 +143,8 @@ class GraphRun:
             for index, contents in self.overwritten.items():
                 self.observation.inputs[index].copy_(contents)
         try:
-            with (
-                torch.inference_mode(mode=False),
-                torch.enable_grad(),
-                within or nullcontext(),
-                memory,
-            ):
+            around = within or nullcontext()
+            with torch.inference_mode(mode=False), torch.enable_grad(), around, memory:
                 if ends:
                     torch.autograd.backward(ends, clone_inputs([tangents[it] for it in given]))
             observation.memory = memory.use

@@ -29,11 +29,8 @@ def recording(file: Path, way: Way) -> Iterator[None]:
     Each module and optimizer that is made, copied or read is kept. This is for a process that ends
     soon: nothing is put back.
     """
-    for owner, name in (
-        (nn.Module, "__init__"),
-        (nn.Module, "__setstate__"),
-        (Optimizer, "__init__"),
-    ):
+    made = (nn.Module, "__init__"), (nn.Module, "__setstate__"), (Optimizer, "__init__")
+    for owner, name in made:
         setattr(owner, name, _keeping(getattr(owner, name)))
     if way == "perturbed":
         setattr(nn.Module, "__call__", _perturbing(nn.Module.__call__))  # noqa: B010

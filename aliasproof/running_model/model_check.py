@@ -150,7 +150,7 @@ class ModelCheck:
         except (RestartAnalysis, SkipFrame):  # the compiler asks Dynamo for another graph
             raise
         except Exception as error:  # noqa: BLE001 - any error of a target is a difference from eager
-            graph.compiled = _Raises(error)
+            graph.compiled = _raising(error)
         graph.counts.first = time.perf_counter() - started
         self.graphs.append(graph)
         return graph
@@ -165,7 +165,7 @@ class ModelCheck:
             eager=eager_graph(lifted.module),
             captured=lifted.captured,
             target=target,
-            compiled=_unset,
+            compiled=_raising(AssertionError("the graph is not compiled yet")),
             report=self._report,
             where=where(module.graph),
             names=place_names(lifted.module.graph),
@@ -204,18 +204,13 @@ class ModelCheck:
         return f"stored in {folder}"
 
 
-def _unset(*_: object) -> object:
-    raise AssertionError("the graph is not compiled yet")
+def _raising(error: Exception) -> Callable[..., object]:
+    """A graph whose calls raise what the target raised while it compiled it."""
 
+    def call(*_: object) -> object:
+        raise error
 
-@dataclass(frozen=True, slots=True)
-class _Raises:
-    """What the target raised while it compiled a graph."""
-
-    error: Exception
-
-    def __call__(self, *_: object) -> object:
-        raise self.error
+    return call
 
 
 def _free_name(folder: Path, name: str) -> Path:
@@ -229,9 +224,7 @@ def _free_name(folder: Path, name: str) -> Path:
 def describe(found: FoundDifference) -> str:
     """One line: which graph, which call, which direction, what differs, and where."""
     graph, violation = found.graph, found.violation
-    names = dict(graph.names)
-    if found.direction == "backward":
-        names = gradient_names(found)
+    names = gradient_names(found) if found.direction == "backward" else graph.names
     place = renamed(violation.place, names)
     line = (
         f"graph {graph.number} ({graph.where}), call {found.call.number}, {found.direction}:"
