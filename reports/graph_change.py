@@ -90,20 +90,14 @@ def _results(lines: list[str], calls: dict[str, str], place: str) -> list[str]:
     inputs = _NAME.findall(head.partition("(")[2])[1:]
     returned = next((line for line in lines if line.startswith("return ")), "return ")
     outputs = [text.strip() for text in returned.removeprefix("return ").strip("([])").split(",")]
+    writes = {name: write[1] for name, call in calls.items() if (write := _WRITE.match(call))}
     names: list[str] = []
     for what, number in re.findall(r"(input|output) (\d+)", place):
         if what == "output":
             names += outputs[int(number) : int(number) + 1]
         elif int(number) < len(inputs):
-            written = inputs[int(number)]
-            names += [
-                name
-                for name, call in calls.items()
-                if (write := _WRITE.match(call)) and write[1] == written
-            ]
-    if place:
-        return [name for name in names if name in calls]
-    return [*outputs, *(name for name, call in calls.items() if _WRITE.match(call))]
+            names += [name for name, written in writes.items() if written == inputs[int(number)]]
+    return [name for name in names if name in calls] if place else [*outputs, *writes]
 
 
 def readable_code(code: str) -> str:

@@ -148,22 +148,16 @@ def _picture(campaign: Campaign, title: str) -> Group:
         clocks.add_column(no_wrap=True)
     bar = ProgressBar(total=1.0, completed=_share(campaign), width=30)
     clocks.add_row(f"{clock(campaign.elapsed)} elapsed", bar, _time_left(campaign))
-    parts: list[RenderableType] = [
-        Text(title, "bold"),
-        clocks,
-        _by_target(campaign),
-        _findings_so_far(campaign),
-    ]
+    parts: list[RenderableType] = [Text(title, "bold"), clocks]
+    parts += [_by_target(campaign), _findings_so_far(campaign)]
     for finding in list(campaign.findings.values())[-LATEST:]:
         style = "bold red" if finding.silent else ""
         parts.append(Text(f"  {in_a_line(finding)}", style, overflow="ellipsis", no_wrap=True))
     if campaign.total.programs == 0 and not campaign.interrupted:
         parts.append(Text(STARTING, "dim"))
-    if campaign.interrupted:
-        parts.append(Text("Press Ctrl-C again to drop what is not confirmed yet.", "dim"))
-    else:
-        parts.append(Text("Press Ctrl-C to end the run. Findings are kept.", "dim"))
-    return Group(*parts)
+    again, first = "again to drop what is not confirmed yet.", "to end the run. Findings are kept."
+    hint = f"Press Ctrl-C {again if campaign.interrupted else first}"
+    return Group(*parts, Text(hint, "dim"))
 
 
 def _by_target(campaign: Campaign) -> Table:

@@ -32,13 +32,8 @@ class StepCost(Protocol):
 def print_steps(console: Console, steps: Mapping[str, StepCost]) -> None:
     """Print a table with a row per step that asked about a candidate, in the order of the steps."""
     rows = (
-        (
-            name.replace("_", " "),
-            str(spent.candidates),
-            str(spent.accepted),
-            f"{spent.seconds:.1f}",
-        )
-        for name, spent in steps.items()
+        (name.replace("_", " "), str(it.candidates), str(it.accepted), f"{it.seconds:.1f}")
+        for name, it in steps.items()
     )
     print_table(console, table_of(("step", "candidates", "accepted", "seconds"), rows))
 

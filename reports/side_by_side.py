@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import torch
 
 from aliasproof.eager.rounding import readable
-from aliasproof.ir.regions import Region, overlap
+from aliasproof.ir.regions import overlap
 from aliasproof.ir.storages import bytes_of
 from aliasproof.oracles.check_result import Row
 from aliasproof.oracles.errors import message_of
@@ -133,9 +133,7 @@ def _aliases(observation: Observation) -> list[str]:
     """Outputs that are an input, or alias an input or an earlier output."""
     lines: list[str] = []
     regions = observation.regions()
-    earlier: dict[str, Region] = {
-        name: region for name, region in regions.items() if name.startswith("input")
-    }
+    earlier = {name: region for name, region in regions.items() if name.startswith("input")}
     for index, output in enumerate(observation.outputs):
         name = f"output {index}"
         if name not in regions:  # not a tensor
@@ -143,10 +141,7 @@ def _aliases(observation: Observation) -> list[str]:
         # Object identity says more than shared bytes.
         same = observation.is_input(output)
         lines += [f"{name} is input {same}"] if same is not None else []
-        lines += [
-            f"{name}, {other}"
-            for other, region in earlier.items()
-            if overlap(regions[name], region)
-        ]
+        aliased = [other for other, it in earlier.items() if overlap(regions[name], it)]
+        lines += [f"{name}, {other}" for other in aliased]
         earlier[name] = regions[name]
     return lines

@@ -111,11 +111,8 @@ class MemoryPlan:
 
     @property
     def _timelines(self) -> Mapping[str, StorageTimeline]:
-        return {
-            "functional": self.functional,
-            "reinplaced": self.reinplaced,
-            "planned": self.planned,
-        }
+        names = ("functional", "reinplaced", "planned")
+        return {name: getattr(self, name) for name in names}
 
     def to_json(self) -> dict[str, object]:
         return {

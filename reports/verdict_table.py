@@ -254,9 +254,7 @@ def _reasons(results: Mapping[str, TargetResult]) -> list[str]:
             if report.reason and not (raised and report.verdict is Verdict.NOT_APPLICABLE)
         ]
         for reason in dict.fromkeys(said):
-            oracles = tuple(
-                oracle for oracle, report in result.reports.items() if report.reason == reason
-            )
+            oracles = tuple(it for it, report in result.reports.items() if report.reason == reason)
             targets.setdefault((reason, oracles), []).append(name)
     # Others have a report of these oracles, so the table has columns for them.
     shown = dict.fromkeys(oracle for result in results.values() for oracle in result.reports)
@@ -297,12 +295,8 @@ def _print_missed(console: Console, target: str, missed: Sequence[Opportunity]) 
     nbytes = sum(opportunity.nbytes for opportunity in missed)
     count = "1 opportunity" if len(missed) == 1 else f"{len(missed)} opportunities"
     print_lines(console, f"{target} missed {count} to save memory, {nbytes} bytes:", "bold")
-    for opportunity in missed:
-        print_lines(
-            console,
-            f"    {opportunity.node} = {opportunity.op} → {opportunity.instead}"
-            f" ({opportunity.nbytes} bytes)",
-        )
+    for it in missed:
+        print_lines(console, f"    {it.node} = {it.op} → {it.instead} ({it.nbytes} bytes)")
 
 
 def _notes(results: Mapping[str, TargetResult], *, strict: bool) -> Iterator[str]:

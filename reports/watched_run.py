@@ -20,9 +20,8 @@ def picture(view: RunView) -> Group:
     """All that there is to see."""
     now = f"running ({view.holder.name})" if view.running else "ended"
     if view.holder.killed:
-        now = (
-            f"killed ({view.holder.name}); to go on: aliasproof {view.command} --run {view.folder}"
-        )
+        go_on = f"aliasproof {view.command} --run {view.folder}"
+        now = f"killed ({view.holder.name}); to go on: {go_on}"
     parts: list[RenderableType] = [
         Text(f"{view.folder}: {now}", "bold"),
         Text(_progress(view)),

@@ -68,9 +68,8 @@ def by_target(report: RunReport) -> TableOfPage | None:
         "Each program that was reduced for one target, compiled by all targets of the run. 'limit'"
         " is a difference from eager that the target documents."
     )
-    return TableOfPage(
-        "The same programs through all targets", ("finding", *targets), rows, caption
-    )
+    title = "The same programs through all targets"
+    return TableOfPage(title, ("finding", *targets), rows, caption)
 
 
 def kill_matrix(data: Mapping[str, Any]) -> TableOfPage:
