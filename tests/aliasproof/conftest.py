@@ -102,7 +102,7 @@ def write(tmp_path) -> Callable[[str], str]:
 
 
 @pytest.fixture
-def write_program(write) -> Callable[..., str]:
+def write_program(write: Callable[[str], str]) -> Callable[..., str]:
     """`write_program("return x + 1", "torch.ones(2)")`: mine.py with this program(x) and inputs."""
 
     def write_file(

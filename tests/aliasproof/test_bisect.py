@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from tests.short_programs import known_bug
 
 
 @pytest.fixture
-def copies(write_program) -> str:
+def copies(write_program: Callable[..., str]) -> str:
     """A program whose second copy Inductor takes for the first one."""
     return write_program("y = x + 1\nreturn y.clone(), y.clone()", "torch.ones(3)")
 
