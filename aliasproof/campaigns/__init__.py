@@ -1,1 +1,1 @@
-"""Campaigns, in four rooms: `run`, one `failure`, `store`, `publish`."""
+"""Campaigns: running them (`run`), one `failure`, their `store`, and what they `publish`."""

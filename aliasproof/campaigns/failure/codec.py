@@ -1,7 +1,7 @@
 """`encoded` and `decoded`: values of a campaign as JSON values, by the type hints of their classes.
 
 Nothing is pickled, so reading executes nothing. Each value is converted to the type of its hint,
-since anybody may have written it.
+because people may have edited the file.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from aliasproof.ir.python_program import P, PythonProgram
 from aliasproof.ir.serialization import from_json, to_json
 from aliasproof.judge.attribution import Symptom
 
-# How to write and read what is no object with a key per field.
+# How to write and read values that are not objects with one key per field.
 _FORMS: dict[Any, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
     Program: (to_json, from_json),
     PythonProgram: (lambda it: it.source, lambda data: PythonProgram(str(data))),
@@ -34,7 +34,7 @@ _FORMS: dict[Any, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
 
 
 def encoded(value: Any, kind: Any = None) -> Any:
-    """A value as JSON values. `kind` is its type hint; by default, its class."""
+    """Convert a value to JSON values. `kind` is its type hint; by default, its class."""
     form = _FORMS.get(kind) or _FORMS.get(type(value))
     if form is not None:
         return form[0](value)
@@ -47,7 +47,7 @@ def encoded(value: Any, kind: Any = None) -> Any:
 
 
 def decoded(kind: Any, data: Any) -> Any:
-    """The value of a type that `encoded` gave.
+    """Convert what `encoded` returned back to a value of type `kind`.
 
     Raises `LookupError`, `TypeError`, `ValueError`, `AttributeError` or `ArithmeticError` for JSON
     values of another form.
@@ -58,7 +58,7 @@ def decoded(kind: Any, data: Any) -> Any:
         hints = get_type_hints(kind)
         return kind(**{name: decoded(hint, data[name]) for name, hint in hints.items()})
     origin, of = get_origin(kind), get_args(kind)
-    if origin is UnionType:  # with None
+    if origin is UnionType:  # `X | None`
         return None if data is None else decoded(of[0], data)
     if origin is tuple:
         kinds = (of[0],) * len(data) if of[-1] is Ellipsis else of

@@ -31,13 +31,14 @@ MOST_PYTHON = 3  # Python programs of one symptom that are reduced
 class Failure(Generic[P]):
     """A program as it was drawn, the symptom that it shows, and the seed of its shard.
 
-    A Python program is compared with known bugs only when it is reduced, and `past_known` says that
-    they were patched; the rest is of programs of ATen calls. `known` is the identifier of the known
-    bug that it is, or None. `suspected` is a known bug whose mark it has, if that mark says
-    something of reduced programs alone. Without `known`, the symptom is that of torch with all
-    known bugs patched. With `of_group`, the program is made of several that are right alone, and
-    whether a known bug is behind it is not asked yet. `violation` is what the target that ran
-    showed, if it ran to its end.
+    `known` is the identifier of the known bug that the failure is, or None; without it, `symptom`
+    is what the program shows in torch with all known bugs patched. `suspected` is a known bug whose
+    mark the failure has, if that mark is only conclusive on reduced programs. With `of_group`, the
+    program joins several programs that are right by themselves, and nobody has checked yet whether
+    a known bug is the cause. `violation` is what the target showed, if it ran to its end.
+
+    A Python program is compared with known bugs only after its reduction; `past_known` says that
+    they were patched when it failed. The other fields are for programs of ATen calls.
     """
 
     symptom: Symptom
@@ -46,7 +47,7 @@ class Failure(Generic[P]):
     known: str | None = None
     suspected: str | None = None
     of_group: bool = False
-    # The same failure can be seen alone and in a group, at another location.
+    # Not compared: the same failure can show at one location by itself and at another in a group.
     violation: Violation | None = field(default=None, compare=False)
     past_known: bool = False
 
@@ -70,8 +71,8 @@ class Failure(Generic[P]):
             known, _, left = recognised(program, symptom, reduced=False)
         if known is not None:
             return Failure(symptom, program, seed, known, violation=violation)
-        # If another symptom is left, a known bug shows the first one and hides this one. If none is
-        # left, the violation depended on chance; its reduction will say so.
+        # If another symptom is left, a known bug causes the first one and hides this one. If none
+        # is left, the violation was flaky; its reduction will find that out.
         left = left or symptom
         suspected = by_mark(program, left, reduced=True)
         return Failure(left, program, seed, None, suspected, violation=violation)
@@ -95,24 +96,24 @@ class Failure(Generic[P]):
 
     @property
     def bucket(self) -> Hashable:
-        """What it has in common with others of its kind: the known bug, or else the symptom."""
+        """Equal for failures of one kind: the known bug, or else the symptom."""
         return self.known or (self.language, self.symptom)
 
     @property
     def alike(self) -> Hashable:
-        """Equal for failures of which not all are reduced."""
+        """Equal for failures of which only some are reduced."""
         return ("group", self.symptom) if self.of_group else self.suspected or self.bucket
 
     def worth_reducing(self, number: int) -> bool:
-        """Whether to reduce it as the `number`-th failure that is alike, counted from 1.
+        """Whether to reduce this failure if it is the `number`-th with its `alike`, counted from 1.
 
-        A reduction takes as long as a hundred programs. Of a known bug, one program is enough.
-        Failures that only look like a known bug are reduced to tell: two of them, then one in
-        eight. So it is with what several programs show together, as most of that is known of single
-        ones. The message of an error is nearly its cause, so the first is enough, and a second one
-        in case the first is not reproduced; so it is with what is latent. Silent violations of one
+        A reduction takes as long as a hundred programs. Of a known bug, one program is enough. Of
+        failures that only look like a known bug, the first two are reduced, to find out, then one
+        in eight; so are failures of groups, most of which single programs show, too. An error's
+        message nearly identifies its cause, so the first is enough, and a second one in case the
+        first is not reproduced; the same holds for latent symptoms. Silent violations with one
         symptom can have many causes: the first twelve are reduced, then one in four. Of Python
-        programs, whose reduction takes minutes, the first three.
+        programs, whose reduction takes minutes, the first three are.
         """
         if self.language == PYTHON:
             return number <= MOST_PYTHON
@@ -135,8 +136,8 @@ AnyFailure: TypeAlias = Failure[Program] | Failure[PythonProgram]
 #
 # `Kept`: what each candidate of a reduction must show, as a value.
 #
-# It says whether a program shows it, and how well. Who runs the program asks it: this process,
-# forks of it (`aliasproof.campaigns.failure.reduction`), or isolated ones
+# It checks whether a program shows it, and how well. It is called by whoever runs the program: this
+# process, its forks (`aliasproof.campaigns.failure.reduction`), or isolated processes
 # (`aliasproof.minimization.candidate_checks`).
 
 
@@ -144,15 +145,15 @@ AnyFailure: TypeAlias = Failure[Program] | Failure[PythonProgram]
 class Kept:
     """A symptom, which a candidate must have in one of these ways.
 
-    - A campaign would count it (also if it is latent), and the pass at fault is `wrong_part`. The
-      passes of Inductor have many bugs with one symptom: without the pass, a reduction would end
-      at the bug with the shortest program. It is empty if the pass is not asked for.
-    - It ends its process, in this `step` of its trial. If eager does so, too, it is no failure of
-      the target.
-    - Its `cause` is the same: a known bug, without which it is right; or none of them, if the cause
-      is empty. A target has many bugs with one symptom, and a long program is near to several.
-      Without a cause, the symptom alone counts.
-    - If not `exact`, the oracle reports a difference of this kind, also one that is documented.
+    - A campaign would count the candidate (also if it is latent), and the pass at fault is
+      `wrong_part`, or that is empty. The passes of Inductor have many bugs with one symptom:
+      without the pass, a reduction would end at the bug with the shortest program.
+    - The candidate ends its process in this `step` of its trial. If eager ends it, too, that is no
+      failure of the target.
+    - The candidate has the same `cause`: a known bug whose patch makes it right, or no known bug if
+      the cause is empty. A target has many bugs with one symptom, and a long program is near to
+      several. If the cause is None, only the symptom counts.
+    - If not `exact`, the oracle reports a difference of this kind, also a documented one.
     """
 
     symptom: Symptom
@@ -188,7 +189,7 @@ class Kept:
         return number if _pass_of(program, self.grades[number - 1]) == self.wrong_part else 0
 
     def grade_of_death(self, death: Death) -> int:
-        """1 if a program that ends its process so shows it."""
+        """1 if a program that ends its process in this way shows the symptom."""
         return int(bool(self.step) and (death.kind, death.step) == (self.symptom.kind, self.step))
 
 
@@ -197,7 +198,7 @@ def try_program(program: Program, target: Target) -> None:
     outcome.begin()
     try:
         examine(Case.of(program), target, attribute=False)
-    except Exception as error:  # noqa: BLE001 - what it raises is not how a process ends
+    except Exception as error:  # noqa: BLE001 - an exception does not end the process
         require_sound_process(error)
 
 
@@ -211,11 +212,11 @@ def _reports(program: Program, target: Target, symptom: Symptom) -> bool:
 
 
 def pass_at_fault(program: Program, symptom: Symptom) -> str:
-    """The pass that each candidate must have at fault; empty if it is not asked for.
+    """The pass that each candidate must have at fault; empty if it is not compared.
 
-    Errors are identified by their message, and what is latent by its graph. A target that generates
-    code is at fault if its graphs are right, and experiments with each candidate would cost too
-    much.
+    It is not compared for errors, which are identified by their message, for latent symptoms, which
+    are identified by their graph, and for targets that generate code: those are at fault if their
+    graphs are right, and experiments with each candidate would cost too much.
     """
     outcome.begin()
     target = target_named(symptom.target)
@@ -229,7 +230,7 @@ def pass_at_fault(program: Program, symptom: Symptom) -> str:
 
 
 def _pass_of(program: Program, symptom: Symptom) -> str:
-    """The pass at fault; empty if nothing tells."""
+    """The pass at fault; empty if it is not found."""
     violation, target = Violation(symptom.oracle, symptom.kind, ""), target_named(symptom.target)
     choice = first_wrong_pass(Case.of(program), target, violation, experiments=False)
     return "" if choice is None else choice.name

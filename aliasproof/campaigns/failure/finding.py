@@ -25,7 +25,7 @@ from aliasproof.reduction.reducer import StepStatistics
 from aliasproof.targets.names import ATEN, PYTHON
 
 VERSION = 4
-# The keys of the fields that have others in JSON.
+# The fields whose keys in JSON have other names.
 _KEYS = {
     "wrong_part": "first wrong after",
     "user_level": "user level",
@@ -33,7 +33,7 @@ _KEYS = {
     "capability": "cpu capability",
     "tried": "candidates tried",
 }
-# A place of a Python program: the script of its finding evaluates it.
+# A location in a Python program: the script of its finding evaluates this expression.
 _PATH = r"(?!__)\w+(?:\.(?!__)\w+|\[-?\d+\]|\['[\w ]*'\])*"
 _PLACE = re.compile(rf"{_PATH}(?:, {_PATH})*")
 
@@ -53,18 +53,18 @@ def sized(program: AnyProgram) -> tuple[int, str]:
 class Finding(Generic[P]):
     """A bug, shown by a reduced program. `count` violations of the run have the same signature.
 
-    `place` names the output, input or graph node that is wrong; of a Python program, it is the
+    `place` names the output, input or graph node that is wrong; for a Python program, it is the
     expression of the first difference. `original` is the program as it was drawn from the shard
     with `seed`. `tried` and `accepted` count candidates of the reduction.
 
-    `wrong_part` is the pass of the target after which it is wrong, or the part of the compiler,
-    such as 'post_grad: remove_noop_ops'; empty if nothing tells. `cause` says in words what the
-    target does wrong. `known` is the identifier of the known bug that it is, in `corpus/bugs/`.
-    `latent` is true if values agree on these inputs, but the graph is wrong for others.
-    `user_level` says for each backend of `torch.compile` whether the bug shows there: "shows",
-    "does not show", or what happened instead. `exact` says whether outputs can be compared without
-    tolerance. `graph` is the code of the last graph that the target made, if any. `capability` is
-    that of the CPU (`devices.cpu_capability`).
+    `wrong_part` is the pass of the target after which the program is wrong, or the part of the
+    compiler, such as 'post_grad: remove_noop_ops'; empty if it was not found. `cause` says in words
+    what the target does wrong. `known` is the identifier of the known bug that the finding is, in
+    `corpus/bugs/`. `latent` is true if values agree on these inputs, but the graph is wrong for
+    others. `user_level` says for each backend of `torch.compile` whether the bug shows there:
+    "shows", "does not show", or what happened instead. `exact` says whether outputs can be compared
+    without tolerance. `graph` is the code of the last graph that the target made, if any.
+    `capability` is that of the CPU (`devices.cpu_capability`).
     """
 
     identifier: str
@@ -94,9 +94,9 @@ class Finding(Generic[P]):
     def of(
         cls, program: P, target: str, violation: Violation, identifier: str = "", **more: Any
     ) -> Finding[P]:
-        """The finding that a violation makes, here and now; `more` are further fields.
+        """The finding that a violation makes in this torch; `more` are further fields.
 
-        Without an identifier, it is that of a Python program.
+        Without an identifier, the program must be a Python program, and its words make one.
         """
         return cls(
             identifier or _of_words(program, target, violation),
@@ -149,7 +149,7 @@ class Finding(Generic[P]):
 
     @property
     def on_graphs(self) -> bool:
-        """True if only an oracle on graphs reports it: its results are right."""
+        """True if only an oracle on graphs reports it, and the results are right."""
         return self.oracle in ON_GRAPHS
 
     @property
@@ -158,7 +158,7 @@ class Finding(Generic[P]):
 
     @property
     def bucket(self) -> Hashable:
-        """As that of a failure."""
+        """As `Failure.bucket`."""
         return self.known or (self.language, self.symptom)
 
     @property
@@ -176,7 +176,7 @@ class Finding(Generic[P]):
         return ours == (other.seed, other.original, other.program)
 
     def to_json(self) -> dict[str, object]:
-        """As JSON values: all of it but a reduced program of ATen calls, which has its own file."""
+        """As JSON values, without a reduced program of ATen calls, which has its own file."""
         return {
             "version": VERSION,
             **({} if isinstance(self.program, Program) else {"program": self.program.source}),
@@ -245,7 +245,7 @@ AnyFinding: TypeAlias = Finding[Program] | Finding[PythonProgram]
 
 
 def _of_words(program: AnyProgram, target: str, violation: Violation) -> str:
-    """A name that is equal for findings of Python that differ in names and numbers alone."""
+    """An identifier that is equal for Python findings that differ only in names and numbers."""
     assert isinstance(program, PythonProgram)
     said = "\n".join((target, violation.oracle, violation.kind, *sorted(words(program))))
     digest = hashlib.sha256(said.encode()).hexdigest()[:8]
@@ -260,7 +260,7 @@ def finding_to_json(finding: AnyFinding) -> dict[str, object]:
 
 
 def finding_from_json(data: Any, where: str) -> AnyFinding:
-    """The finding that `finding_to_json` gave. Raises `UserError`, which says `where` it was."""
+    """The finding that `finding_to_json` wrote. Raises `UserError`, which names `where`."""
     program = from_json(data["program"]) if "program" in data else None
     try:
         return Finding.from_json(printable_json(data["finding"]), program, "it")
@@ -269,5 +269,5 @@ def finding_from_json(data: Any, where: str) -> AnyFinding:
 
 
 def is_of_python(folder: Path) -> bool:
-    """Whether a folder has a finding of a Python program, and not of a `Program`."""
+    """Whether a folder has a finding of a Python program, rather than of a `Program`."""
     return (folder / "finding.json").is_file() and not (folder / "program.json").exists()

@@ -1,8 +1,8 @@
 """`recognised`: the known bug that a violation is, or what is left when all known bugs are patched.
 
 A violation that vanishes while a known bug is patched *is* that bug. Bugs that cannot be patched
-are recognised by a mark on the violation and the program. A target that is not `excused` has to be
-right in torch as it is.
+are recognised by a mark on the violation and the program. A target that is not `excused` must be
+right in torch as it is, known bugs included.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Recognition(NamedTuple):
 def recognised(program: Program, symptom: Symptom, *, reduced: bool) -> Recognition:
     """The known bug that the violation with this symptom is.
 
-    `reduced` says whether nothing can be left out of the program: some marks need that. Raises
+    `reduced` says that nothing can be left out of the program: some marks require that. Raises
     `Rejected` if the program is undefined in eager.
     """
     target = target_named(symptom.target)
@@ -55,9 +55,9 @@ def recognised(program: Program, symptom: Symptom, *, reduced: bool) -> Recognit
     # Patches are for targets. Eager runs in torch as it is.
     eager = run_eager(case)
     if target.needs is not None and not target.needs.loaded:
-        _run_patched(case, target, eager, [])  # a patch replaces what is there
+        _run_patched(case, target, eager, [])  # load them: a patch replaces what exists
     patchable = [bug for bug in explaining_bugs(target) if bug.patch is not None]
-    # What is plausible is cheap to ask. If that is not the reason, all are.
+    # The plausible bugs are few, so try them first; if they are not the cause, try all.
     likely = [bug for bug in plausible_bugs(program, symptom.target) if bug in patchable]
     if likely and (bug := _which(case, target, eager, likely)) is not None:
         return Recognition(bug.identifier, exact=True, left=None)
@@ -87,8 +87,8 @@ def by_mark(program: Program, symptom: Symptom, *, reduced: bool) -> str | None:
 def explaining_bugs(target: Target) -> list[KnownBug]:
     """The known bugs that a violation of this target can be.
 
-    Of a user's pass, these are the bugs of the layers before it. What it calls of torch itself,
-    such as a matcher of patterns, is its own choice.
+    For a user's pass, these are the bugs of the layers before it. What the pass itself calls of
+    torch, such as a pattern matcher, is the user's own choice.
     """
     before = {layer.name for layer in target.earlier}
     every = known_bugs().values()
@@ -107,10 +107,10 @@ def plausible_bugs(program: Program, target: str) -> list[KnownBug]:
 
 
 def _which(case: Case, target: Target, eager: EagerRun, bugs: list[KnownBug]) -> KnownBug | None:
-    """The bug that is shown, if the program is right with all known bugs patched.
+    """The bug that the program shows, if patching all known bugs makes the program right.
 
-    None if the program is right without any patch, since what does not fail is no bug; and if all
-    of these bugs together are not the reason.
+    None if the program is right without any patch, as nothing fails then; and if all of these bugs
+    together are not the cause.
     """
 
     def prevented_by(bugs: list[KnownBug]) -> bool:
@@ -119,14 +119,14 @@ def _which(case: Case, target: Target, eager: EagerRun, bugs: list[KnownBug]) ->
     main = _main(_run_patched(case, target, eager, []))
     if main is None or not prevented_by(bugs):
         return None
-    # First a bug that is the reason alone: the last one of a shortest list may be it.
+    # First look for a single bug that is the cause: it may be the last of a shortest list.
     left = bugs
     while left and (left is bugs or prevented_by(left)):
         number = _shortest(left, prevented_by)
         if number == 1 or prevented_by([left[number - 1]]):
             return left[number - 1]
         left = left[number:]
-    # Several at once. The one in question is wrong in the same way if all others are patched.
+    # Several bugs at once. The one in question still shows when all others are patched.
     together: list[KnownBug] = []
     left = bugs
     while left and not (together and prevented_by(together)):
@@ -141,19 +141,19 @@ def _which(case: Case, target: Target, eager: EagerRun, bugs: list[KnownBug]) ->
 
 
 def _shortest(bugs: list[KnownBug], prevented_by: Callable[[list[KnownBug]], bool]) -> int:
-    """How many of the first bugs it takes to prevent a violation that all of them prevent.
+    """How many of the first bugs must be patched to prevent a violation that all of them prevent.
 
-    Found by halving: a further patch does not make a right program wrong.
+    Found by bisection: a further patch does not make a right program wrong.
     """
     return 1 + bisect.bisect(range(1, len(bugs)), 0, key=lambda number: prevented_by(bugs[:number]))
 
 
 def cause_of(program: Program, symptom: Symptom) -> str | None:
-    """The known bug of a violation as `has_cause` takes it, by few compiles of a long program.
+    """The known bug behind a violation, as `has_cause` takes it, in few compiles of a long program.
 
-    Empty if the violation is there while all known bugs are patched. None if that is unknown:
-    it is another violation then, or several bugs together, or a target that is not excused. Raises
-    `Rejected` if the program is undefined in eager.
+    Empty if the violation remains while all known bugs are patched. None if the cause is unknown:
+    the patches left another violation, or several bugs act together, or the target is not excused.
+    Raises `Rejected` if the program is undefined in eager.
     """
     target = target_named(symptom.target)
     if not target.excused:
@@ -172,10 +172,10 @@ def cause_of(program: Program, symptom: Symptom) -> str | None:
 
 
 def has_cause(program: Program, symptom: Symptom, cause: str) -> bool:
-    """Whether a program with this symptom has it for a cause that `cause_of` gave.
+    """Whether a program with this symptom has the cause that `cause_of` returned.
 
-    Two patches can prevent one violation, as where both are conditions of one pattern. So the bugs
-    that are asked before this one must not be the cause.
+    Two patches can prevent one violation, for example where both concern conditions of one pattern.
+    So the bugs that are tried before this one must not be the cause.
     """
     target = target_named(symptom.target)
     case = Case.of(program).under(target)
@@ -197,8 +197,8 @@ def _is_of(symptom: Symptom, trial: Trial | None) -> bool:
 def _run_patched(
     case: Case, target: Target, eager: EagerRun, bugs: Iterable[KnownBug]
 ) -> Trial | None:
-    """None if the target does not take the program: with a patch, nothing may be left for it."""
-    # Each is a compile, so that many of them take longer than a program may.
+    """Run with these patches. None if the target rejects the program, which may be empty then."""
+    # Each run is a compile, so it gets the time limit of a program.
     outcome.begin()
     with patched(bugs), contextlib.suppress(Rejected):
         return run_trial(case, target, eager=eager)
@@ -210,7 +210,7 @@ def _main(trial: Trial | None) -> Violation | None:
 
 
 def _is_right(trial: Trial | None) -> bool:
-    """Whether the target ran and is right. A documented refusal is no run."""
+    """Whether the target ran and is right. A documented refusal does not count as a run."""
     return (
         trial is not None
         and not trial.judgement.violations
@@ -222,11 +222,11 @@ def _is_right(trial: Trial | None) -> bool:
 #
 # `FrequentBugs`: known bugs that a campaign has hit often enough are patched in its later shards.
 #
-# They would go on to hide what else a program shows. What is patched in a shard must not depend on
-# the number of workers or their speed. So it is decided at fixed places of the plan: the shards of
-# a block have those bugs patched that were hit often in all blocks but the one before it. The
-# block between is under way meanwhile, so that no worker waits. Each block is as long as all
-# before it, so that this holds for many workers soon.
+# Otherwise they would keep hiding what else a program shows. What is patched in a shard must not
+# depend on the number of workers or their speed. So it is decided at fixed positions of the plan:
+# the shards of a block have those bugs patched that were hit often in all earlier blocks except the
+# last one. That block may still be running, so no worker waits for it. Each block is as long as all
+# blocks before it, so this soon suffices for many workers.
 
 
 BLOCK = 40  # shards of the first block
@@ -239,15 +239,15 @@ class FrequentBugs:
 
     _taken: int = 0
     _hits: Counter[str] = field(default_factory=Counter)
-    # What is patched once that number of blocks was taken.
+    # `_decided[n]`: what is patched once `n` blocks were taken.
     _decided: list[tuple[str, ...]] = field(default_factory=lambda: [()])
 
     def hit(self, bugs: Iterable[str]) -> None:
-        """Count known bugs that the shard shows which is taken now."""
+        """Count known bugs that the shard taken now shows."""
         self._hits.update(bugs)
 
     def take(self) -> None:
-        """The next shard of the plan was taken, with all its attempts."""
+        """Count that the next shard of the plan was taken, with all its attempts."""
         self._taken += 1
         if _block(self._taken) > _block(self._taken - 1):
             often = (name for name, hits in self._hits.items() if hits >= OFTEN)
@@ -256,7 +256,7 @@ class FrequentBugs:
             )
 
     def patched(self, position: int) -> tuple[str, ...] | None:
-        """What is patched in the shard at a position of the plan; None if that is open yet."""
+        """What is patched in the shard at a position of the plan; None if it is still open."""
         blocks = max(_block(position) - 1, 0)
         return self._decided[blocks] if blocks < len(self._decided) else None
 

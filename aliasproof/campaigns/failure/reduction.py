@@ -1,9 +1,9 @@
 """`reduce_failure`: from a failure to the smallest program that shows it, and what that shows.
 
-A failure whose candidates may end their process is reduced in forks of the worker. There are two:
-a program that ends its process, where that is what a candidate must do, too; and any other failure,
-whose first reduction has ended a worker, where such candidates are left out. A worker does one such
-reduction, and nothing before it, so forks start in the same state.
+A failure whose candidates may end their process is reduced in forks of the worker. There are two
+kinds: a program that ends its process, whose candidates must do so, too; and any other failure
+whose first reduction ended a worker, where candidates that end their process are left out. A worker
+does one such reduction and nothing before it, so forks start in the same state.
 """
 
 from __future__ import annotations
@@ -48,20 +48,20 @@ from aliasproof.targets.target import Target
 
 # --- glued candidates -----------------------------------------------------------------------------
 #
-# `in_groups`: asks a predicate about the candidates of a reduction, several by one compile.
+# `in_groups`: evaluates a predicate on the candidates of a reduction, several per compile.
 #
-# Most candidates do not fail. A group of them, compiled as one program, tells which could: only
-# those that differ from eager in the group are asked about alone. A candidate that fails only
-# alone is passed over, so a result may be larger, and it is sound as without groups.
+# Most candidates do not fail. A group of them, compiled as one program, shows which could: only
+# those that differ from eager in the group are evaluated by themselves. A candidate that fails only
+# by itself is missed, so a result may be larger than without groups, but it is as sound.
 
 
 MOST = 16  # candidates that are compiled as one
 
 
 def in_groups(target: Target) -> Evaluate[Program]:
-    """Ask about one candidate, then about two, then about four, up to `MOST` at a time.
+    """Evaluate one candidate, then two, then four, up to `MOST` at a time.
 
-    After a success the reducer asks anew, and near a success another one is likely.
+    After a success the reducer starts again with one, since another success is likely nearby.
     """
 
     def evaluate(
@@ -87,7 +87,7 @@ def _doubtful(candidates: Sequence[Program], target: Target) -> set[int]:
             members.append(Member(index, case, returning(run_eager(case))))
         except Rejected:  # undefined in eager, or eager raises: no failure of the target
             continue
-        except InternalError:  # alone, it fails again, and that is noted
+        except InternalError:  # by itself, it fails again, and that is noted
             unknown.add(index)
     everyone = unknown | {member.index for member in members}
     if len(members) < 2 or any(member.eager.trace.random for member in members):
@@ -111,12 +111,12 @@ def _doubtful(candidates: Sequence[Program], target: Target) -> set[int]:
 # --- reduction ------------------------------------------------------------------------------------
 
 
-# Seconds of a candidate. The limit of a campaign would make the reduction of a hang take hours. Of
+# Seconds per candidate. With the limit of a campaign, the reduction of a hang would take hours. For
 # other failures, a candidate may be a group of programs, whose compile takes long.
 HANG_LIMIT, LIMIT = 20.0, 60.0
-# Candidates that may hang. Counted, and not timed, so that equal reductions have equal results.
+# How many candidates may hang. A count, not a time, so that equal reductions have equal results.
 MOST_HANGS = 25
-MOST_FRAMES = 5  # that the evidence of a death has
+MOST_FRAMES = 5  # of the evidence of a death
 
 
 class EndedInFork(Exception):
@@ -129,11 +129,11 @@ class EndedInFork(Exception):
 
 @dataclass(slots=True)
 class Runner:
-    """Makes the calls of a reduction that run programs: here, or in `forks` of this process.
+    """Makes the calls of a reduction that run programs: in this process, or in `forks` of it.
 
-    A candidate runs `times` times, each for `limit` seconds, and shows nothing once `most_hangs`
-    of them hang. Here, one that ends its process ends this one. One on which aliasproof itself
-    fails shows nothing, and `mistakes` has the message.
+    In forks, a candidate runs `times` times, each for `limit` seconds; once `most_hangs` candidates
+    hung, further ones count as right. Without forks, one that ends its process ends this one. If
+    aliasproof itself fails on a candidate, that counts as right, and `mistakes` has the message.
     """
 
     forks: bool = False
@@ -144,7 +144,7 @@ class Runner:
     mistakes: list[str] = field(default_factory=list)
 
     def call(self, function: Callable[..., Any], *arguments: object) -> Any:
-        """What a call returns. Raises what it raises, and `EndedInFork` if its fork ends."""
+        """What the call returns. Raises what it raises, and `EndedInFork` if its fork ends."""
         if not self.forks:
             return function(*arguments)
         outcome = forked(partial(function, *arguments))
@@ -156,7 +156,7 @@ class Runner:
         return outcome.value
 
     def grade(self, kept: Kept, program: Program) -> int:
-        """The grade of a candidate, also of one that ends its fork, or that aliasproof fails on."""
+        """The grade of a candidate; also if it ends its fork, or aliasproof fails on it."""
         try:
             return self._grade_in_forks(kept, program) if self.forks else kept.grade(program)
         except InternalError as mistake:
@@ -182,7 +182,7 @@ def isolated_runner(failure: Failure[Program]) -> Runner:
     """A runner in forks for a failure that may end its process."""
     if not failure.ends_process:
         return Runner(forks=True)
-    # What depends on chance cannot be reduced, but a hang takes too long to be shown twice.
+    # A flaky failure cannot be reduced, so candidates run twice, except hangs, which take long.
     times = 1 if failure.symptom.kind == "hangs" else 2
     return Runner(True, HANG_LIMIT, times, MOST_HANGS)
 
@@ -192,14 +192,14 @@ def reduce_failure(
 ) -> Finding[Program] | None:
     """Reduce the program of a failure. None if the program does not fail again.
 
-    What is not a known bug is reduced with the known bugs patched: otherwise the reduction could
-    end at one of them, since they are near. `runner` runs programs. Raises `EndedInFork` if one of
-    its forks ends where none may.
+    Unless the failure is a known bug, it is reduced with the known bugs patched: otherwise the
+    reduction could end at one of them, since they are near. `runner` runs programs. Raises
+    `EndedInFork` if one of its forks ends where none may.
     """
     runner = runner or Runner()
     symptom, target = failure.symptom, target_named(failure.symptom.target)
     every = explaining_bugs(target) if target.excused else []
-    if failure.ends_process:  # with the patches, if it does so past them
+    if failure.ends_process:  # with the patches, if it still does so
         return _reduce(failure, runner, every) or _reduce(failure, runner)
     if symptom.latent:
         return _reduce(failure, runner, plausible_bugs(failure.program, symptom.target))
@@ -213,7 +213,7 @@ def reduce_failure(
 
 
 def _as_of_one(failure: Failure[Program]) -> Failure[Program] | None:
-    """The failure of a group as that of any program; None if the program does not fail again."""
+    """The failure of a group as one of a single program; None if it does not fail again."""
     symptom = _symptom(failure.program, failure.symptom.target)
     if symptom is None:
         return None
@@ -221,7 +221,7 @@ def _as_of_one(failure: Failure[Program]) -> Failure[Program] | None:
 
 
 def _minimal(failure: Failure[Program], bug: KnownBug) -> Finding[Program] | None:
-    """The minimal program of a known bug, if the target fails on it. It is the best evidence."""
+    """The minimal program of a known bug, which is the best evidence; None if it is right."""
     program = on_device(bug.program, failure.program.device)
     symptom = _symptom(program, failure.symptom.target)
     if symptom is None:
@@ -244,7 +244,7 @@ def _reduce(
         kept = _what_to_keep(failure, runner)
         if kept is None:
             return None
-        # Those that raise cannot be compiled with others, and those that end processes neither.
+        # Candidates that raise, or end their process, cannot be compiled together with others.
         alone = runner.forks or failure.symptom.latent or failure.symptom.oracle == "errors"
         glued = not alone and kept.target.group > 1 and can_glue(kept.target)
         reducer = Reducer(
@@ -266,7 +266,7 @@ def _reduce(
 def _what_to_keep(failure: Failure[Program], runner: Runner) -> Kept | None:
     """What to keep of a failure; None if its program does not fail again.
 
-    It may have depended on what ran before it in its worker. Then it is not a finding.
+    It may have depended on what ran before it in its worker. Then there is no finding.
     """
     program, symptom = failure.program, failure.symptom
     if failure.ends_process:
@@ -291,13 +291,13 @@ def _death(program: Program, symptom: Symptom, runner: Runner) -> Death | None:
 def _failure_shown(
     failure: Failure[Program], symptom: Symptom, program: Program, runner: Runner
 ) -> Finding[Program] | Failure[Program] | None:
-    """What a reduced program with this symptom shows; the failure that it shows instead, if any."""
+    """The finding of a reduced program; the failure that it shows instead, if any; or None."""
     if failure.ends_process:
-        # With the limit of the campaign: what only takes long is no hang.
+        # With the limit of the campaign: a program that is only slow does not hang.
         death = _death(program, symptom, runner)
         if death is None:
             return None
-        # What the first worker left, and the Python frames in which the reduced program ended.
+        # What the first worker printed, and the Python frames in which the reduced program ended.
         evidence = {} if failure.violation is None else dict(failure.violation.evidence)
         if death.stack:
             evidence["in"] = [str(frame) for frame in death.stack[:MOST_FRAMES]]
@@ -310,7 +310,7 @@ def _failure_shown(
         shown = runner.call(_latent_shown, failure, program)
         return shown
     known = by_mark(program, symptom, reduced=True)
-    if failure.known is not None:  # the reduction may have gone from one known bug to another
+    if failure.known is not None:  # the reduction may have moved from one known bug to another
         known = runner.call(partial(recognised, reduced=True), program, symptom).known
     shown = runner.call(_violation_shown, failure, symptom, program, known)
     return shown
@@ -319,7 +319,7 @@ def _failure_shown(
 def shown_by_reduced(
     symptom: Symptom, program: Program, original: Program
 ) -> Finding[Program] | None:
-    """What a program shows that was reduced elsewhere; None if its results are right this time."""
+    """The finding of a program that was reduced elsewhere; None if its results are right now."""
     known = recognised(program, symptom, reduced=True).known
     return _violation_shown(Failure(symptom, original, seed=0), symptom, program, known)
 
@@ -327,13 +327,13 @@ def shown_by_reduced(
 def _violation_shown(
     failure: Failure[Program], symptom: Symptom, program: Program, known: str | None
 ) -> Finding[Program] | None:
-    """What a run shows: evidence and place are those of this program; None if it is right."""
-    # Experiments tell which pass is at fault: each is a compile of its own.
+    """The finding of this program, with its own evidence and location; None if it is right."""
+    # Experiments find the pass at fault: each is a compile of its own.
     outcome.begin(10)
     case, target = Case.of(program), target_named(symptom.target)
     trial = run_trial(case, target)
     if not trial.judgement.violations:
-        return None  # what it shows depends on chance
+        return None  # flaky
     violation = trial.judgement.violations[0]
     wrong_part = first_wrong_pass(case, target, violation, experiments=known is None)
     part = wrong_part.name if wrong_part else ""
@@ -349,7 +349,7 @@ def _violation_shown(
 
 
 def _of_two_runs(violation: Violation, case: Case, target: Target) -> Violation:
-    """The violation with the evidence that a second run has, too: the rest depends on chance."""
+    """The violation with only the evidence that a second run has, too: the rest is flaky."""
     violations = run_trial(case, target).judgement.violations
     second = next((other for other in violations if other == violation), violation)
     evidence, other = violation.evidence, second.evidence
@@ -360,7 +360,7 @@ def _of_two_runs(violation: Violation, case: Case, target: Target) -> Violation:
 def _latent_shown(
     failure: Failure[Program], program: Program
 ) -> Finding[Program] | Failure[Program]:
-    """What the graph shows. A reduced program may have values that show it, which is a failure."""
+    """The latent finding; or a failure, if the reduced program has values that show it."""
     outcome.begin(10)
     case, symptom = Case.of(program), failure.symptom
     target = target_named(symptom.target)
@@ -393,13 +393,13 @@ def _last_graph(trial: Trial | None) -> str:
 def unreduced(failure: Failure[Program], reason: str) -> Finding[Program]:
     """A failure that could not be reduced, as a finding with the evidence that was seen first.
 
-    Its cause says so, since the kinds of writes of a program that was not reduced tell nothing.
+    Its cause says so, since only the kinds of writes of a reduced program identify a cause.
     """
     symptom, program, seen = failure.symptom, failure.program, failure.violation
     place, evidence = ("call", {}) if seen is None else (seen.place, seen.evidence)
     violation = Violation(symptom.oracle, symptom.kind, place, {**evidence, "not reduced": reason})
     named = Signature(symptom, f"not reduced: {symptom.kind}", failure.known)
-    # Without a run of the program, nothing says that its values are exact.
+    # The program did not run, so nobody knows whether its values are exact.
     return _finding(failure, program, named, violation, exact=False)
 
 
@@ -413,7 +413,7 @@ def _finding(
     graph: str = "",
 ) -> Finding[Program]:
     """The finding of a failure with a reduced program, by its signature."""
-    # The violation of a run can be another one than the first that a campaign saw.
+    # The violation of this run can differ from the first one that a campaign saw.
     seen = Violation(said.symptom.oracle, said.symptom.kind, violation.place, violation.evidence)
     return Finding.of(
         program,

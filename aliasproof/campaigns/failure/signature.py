@@ -1,10 +1,9 @@
 """`Signature`: what makes two reduced violations the same finding.
 
-A violation that is a known bug has the signature of that bug. Any other is identified by the target
-and the pass at fault, and by the *cause*: what survives reduction and renaming. The cause of an
+A violation that is a known bug has the signature of that bug. Any other is identified by the
+target, the pass at fault, and the *cause*: what survives reduction and renaming. The cause of an
 error is the function of torch that raised it. The cause of a silent violation is what the program
-does with storages, and not the names of its ops: the same bug of a compiler shows through many of
-them.
+does with storages, without the names of its ops: one bug of a compiler shows through many ops.
 """
 
 from __future__ import annotations
@@ -27,8 +26,8 @@ from aliasproof.targets.variants import folder_name
 #
 # `aliasing_kinds`: what a program does with storages, without the names of its ops.
 #
-# Of a reduced program nothing can be left out. So the kinds of its writes and views, and what its
-# inputs share, tell its cause from others.
+# Nothing can be left out of a reduced program. So the kinds of its writes and views, and which
+# storages its inputs share, distinguish its cause from others.
 
 
 # Which kind of view an op makes; each kind is undone in its own way. Other views change the shape.
@@ -97,8 +96,8 @@ def _kind_of_write(known: Facts) -> str:
 class Signature:
     """A symptom, the cause in words, and the identifier of the known bug that it is, if any.
 
-    `wrong_part` is the pass after which the target is wrong; empty if nothing tells.
-    Two symptoms of one cause can differ: an output and an input end wrong by the same write.
+    `wrong_part` is the pass after which the target is wrong; empty if it was not found. One cause
+    can have two symptoms: one write can leave both an output and an input wrong.
     """
 
     symptom: Symptom
@@ -111,12 +110,13 @@ class Signature:
         """A short name that is the same in every run, such as `aot-values-3f2a91c0`."""
         if self.known is not None:
             return f"known-{self.known}"
-        # Identifiers are names of folders and in reports: what is hashed here must never change.
+        # Identifiers are names of folders and occur in reports: what is hashed here must never
+        # change.
         what = symptom_class(self.symptom)
         text = f"{self.symptom.target}\n{what}\n{self.cause}"
         # Two passes are two causes, even if programs do the same with storages. Errors are
-        # identified by the function that raised, which says more. That a graph is wrong once it is
-        # functionalized is what the first layer does, and says nothing new.
+        # identified by the function that raised, which is more precise. FUNCTIONALIZATION is what
+        # the first layer does, so it adds nothing.
         implied = self.wrong_part in ("", FUNCTIONALIZATION) or self.symptom.oracle == "errors"
         text += "" if implied else f"\n{self.wrong_part}"
         digest = hashlib.sha256(text.encode()).hexdigest()[:8]
@@ -124,7 +124,7 @@ class Signature:
 
 
 def symptom_class(symptom: Symptom) -> str:
-    """What a wrong result is about: values wherever they are, or one oracle's matter."""
+    """What a wrong result is about: values, wherever they are, or the subject of one oracle."""
     if symptom.oracle in ON_VALUES:
         return "values"
     if symptom.oracle in {"errors", "aliasing", "objects"}:
@@ -141,13 +141,13 @@ def signature(
 ) -> Signature:
     """The signature of a reduced program.
 
-    `error` is what the target raised, if it did, `known` the known bug that it shows, and
-    `wrong_part` the pass at fault.
+    `error` is what the target raised, if anything, `known` the known bug that the program shows,
+    and `wrong_part` the pass at fault.
     """
     if symptom.oracle == "errors":
-        # The function that raised, or the message where only C++ knows the function. The type of
-        # the exception is left out: measured, one mistake in `gen_alias_from_base` raised five
-        # messages of three types, by what the wrong view made of the next call.
+        # The function that raised, or the message if only C++ code raised. The type of the
+        # exception is left out: measured, one mistake in `gen_alias_from_base` raised five messages
+        # of three types, depending on what the wrong view did to the next call.
         frame = None if error is None else innermost_frame(error)
         cause = symptom.kind if frame is None else f"error in {frame}"
         return Signature(symptom, cause, known, wrong_part)
@@ -160,7 +160,7 @@ def signature(
 
 _TORCH = Path(torch.__file__).parent
 
-# Every operator passes through these, so they say nothing about the one that raised.
+# Every operator passes through these files, so they do not identify the one that raised.
 _DISPATCH = (
     "_ops.py",
     "_compile.py",
@@ -172,14 +172,14 @@ _DISPATCH = (
     "fx/",
     "utils/",
 )
-# Only report an error, so the frame above is at fault.
+# These only report an error, so the frame above is at fault.
 _CHECKS = ("_check", "_check_with", "_check_index", "_check_value", "check")
 
 
 def innermost_frame(error: BaseException) -> str | None:
-    """The innermost function of torch that tells where an error began, as `file: function`.
+    """The innermost function of torch that identifies where an error began, as `file: function`.
 
-    None if the error comes from C++ by way of the dispatcher alone, or from other code.
+    None if the error comes from C++ through only the dispatcher, or from other code.
     """
     traceback, innermost = error.__traceback__, None
     while traceback is not None:

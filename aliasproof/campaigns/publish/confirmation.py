@@ -37,7 +37,7 @@ class Confirmation:
 
     @classmethod
     def of(cls, status: int | None, stdout: str, stderr: str, timeout: float) -> Confirmation:
-        """The result of a process with this exit status; None if it was ended after `timeout`."""
+        """The result of a process with this exit status; None if killed after `timeout` s."""
         if status is None:
             return cls(False, "", f"hangs: no end after {timeout:.0f} s")
         ending = f"dies of signal {-status}" if status < 0 else f"exits {status}"
@@ -52,7 +52,7 @@ def confirm(
 ) -> Confirmation:
     """Run a reproducer in a fresh interpreter, isolated from this project's packages and settings.
 
-    It shows a bug if it exits 1 and its last line says so. `timeout` is in seconds.
+    The bug is shown if the script exits 1 and its last line says so. `timeout` is in seconds.
     """
     # -I ignores PYTHONPATH, the working folder and the user's packages.
     command = [str(interpreter), "-I", script.name]
@@ -79,9 +79,9 @@ Run: TypeAlias = Callable[[Path], Confirmation]
 
 
 def confirmed(reproducer: Reproducer, run: Run = confirm) -> Confirmation:
-    """Run a reproducer, and then its control: the same script with eager for the compiler.
+    """Run a reproducer, and then its control: the same script with eager instead of the compiler.
 
-    The bug is shown if the reproducer shows the evidence of its violation, and the control nothing.
+    The bug is shown if the reproducer shows the evidence of its violation and the control does not.
     """
     confirmation = run_text(reproducer.script, run)
     if not confirmation.shown:
@@ -131,8 +131,8 @@ class UserLevel:
     """What `torch.compile` does with the program of a finding.
 
     `answers` has for each backend "shows", "does not show", or what happened instead. A known bug
-    that has an issue is not run under each.
-    `reproduced` is the script to show to people: by `torch.compile` if the finding shows there.
+    that has an issue is run under one backend only.
+    `reproduced` is the script to publish: by `torch.compile` if the finding shows there.
     """
 
     answers: Mapping[str, str]
@@ -148,7 +148,7 @@ def at_user_level(
     """Run the finding under these backends, each time in a fresh process.
 
     `shown` is the reproducer that confirmed it. If no backend shows the finding, the reproducer is
-    tried again in ordinary syntax. There is no answer for a finding without `backends`.
+    tried again in ordinary syntax. Without `backends`, there are no answers.
     """
     answers = dict.fromkeys(BACKENDS if backends else (), NOT_RUN)
     reproduced: Reproduced | None = None
@@ -179,7 +179,7 @@ def of_target(
 
 
 def of_backend(finding: Finding[Program], backend: str) -> list[Reproducer]:
-    """The reproducer as a user would write it, and the exact one if that is another."""
+    """The reproducer as a user would write it, and the exact one if that differs."""
     compilers = (Compiler.of_backend(backend, finding.target, near=near) for near in (True, False))
     reproducers = (
         Reproducer(finding.program, compiler, finding.violation, finding.exact)
@@ -202,5 +202,5 @@ def answer(violation: Violation, confirmation: Confirmation) -> str:
         start = "differs:" if any(line.startswith("differs:") for line in lines) else "actual:"
         seen = next((line for line in lines if line.startswith(start)), "")
         return f"{what}: {seen.removeprefix(start).strip()}"
-    # An error where values were to be compared: Python prints it last.
+    # The script raised where it should compare values: Python prints the error last.
     return f"the script {confirmation.ending}" + (f": {lines[-1]}" if lines else "")

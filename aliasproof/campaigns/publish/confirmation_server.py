@@ -1,4 +1,4 @@
-"""`ConfirmationServer`: runs scripts in fresh processes that have torch alone.
+"""`ConfirmationServer`: runs scripts in fresh processes that have imported only torch.
 
 This file is also the server's program. `python -I confirmation_server.py` imports torch and nothing
 of this project, and forks a process for each script. A fork takes milliseconds, an import of torch
@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-POLL = 0.02  # seconds between two looks at scripts that run
+POLL = 0.02  # seconds between two polls of running scripts
 # What reproducers import.
 PRELOADED = (
     "torch",
@@ -34,7 +34,7 @@ PRELOADED = (
     "torch.fx.experimental.proxy_tensor",
     "torch.fx.passes.reinplace",
 )
-# What scripts with `torch.compile` need: their import takes longer than to compile a program.
+# What scripts with `torch.compile` need: importing these takes longer than compiling a program.
 COMPILERS = (
     *PRELOADED,
     "torch._dynamo.backends.registry",
@@ -43,15 +43,15 @@ COMPILERS = (
     "torch._inductor.codegen.cpp",
     "torch._inductor.codegen.cpp_wrapper_cpu",
 )
-# Inductor starts a pool of processes to compile in. For one small program, that only costs time.
-# Its cache on disk could hand a script what another program was compiled to.
+# Inductor starts a pool of processes to compile in, which only costs time for one small program.
+# Its cache on disk could give a script the compiled code of another program.
 ENVIRONMENT = {
     "TORCHINDUCTOR_COMPILE_THREADS": "1",
     "TORCHINDUCTOR_FX_GRAPH_CACHE": "0",
     "TORCHINDUCTOR_AUTOGRAD_CACHE": "0",
 }
-PATIENCE = 0.5  # seconds in which a server may end its scripts and itself
-TRIES = 3  # of a script that is killed while it runs, or whose server is
+PATIENCE = 0.5  # seconds that a server has to end its scripts and itself
+TRIES = 3  # of a script that is killed while it runs, or whose server is killed
 TIMEOUT = 120.0  # seconds. A script runs one small program, so one that takes longer hangs.
 MEMORY = 8 * 2**30  # bytes that a script may allocate (on Linux), for the same reason
 
@@ -59,7 +59,7 @@ MEMORY = 8 * 2**30  # bytes that a script may allocate (on Linux), for the same 
 class Ran(NamedTuple):
     """How a script ended. `status` is None if it ran into the time limit, negative for a signal.
 
-    `seconds` are those of the processor, of the script, the processes that it waited for, and the
+    `seconds` is processor time: of the script, of the processes that it waited for, and of the
     server since its last answer.
     """
 
@@ -81,12 +81,12 @@ class ServerEnded(Exception):
 
 @dataclass(slots=True)
 class ConfirmationServer:
-    """Starts the server when the first script is to run, or before. Any thread may call `run`.
+    """Starts the server when the first script is to run, or earlier. Any thread may call `run`.
 
-    A server that was stopped runs no more scripts: a caller gets that error at once.
+    After `stop()`, `run()` returns `STOPPED` immediately.
 
-    `modules` are imported before the first script. With `niceness`, the search comes before the
-    scripts. `seconds` are those of the processor that all scripts took together.
+    `modules` are imported before the first script. With `niceness`, the search has priority over
+    the scripts. `seconds` is the processor time of all scripts together.
     """
 
     modules: tuple[str, ...] = PRELOADED
@@ -102,7 +102,8 @@ class ConfirmationServer:
     def run(self, script: Path, timeout: float = TIMEOUT) -> Ran:
         """Run a script, with its folder as the working folder. `timeout` is in seconds.
 
-        If the script or the server is killed, which says nothing of the script, it runs again.
+        If the script or the server is killed from outside, which says nothing about the script, it
+        runs again.
         """
         ran = None
         for _ in range(TRIES):
@@ -119,7 +120,7 @@ class ConfirmationServer:
         raise RuntimeError(f"{TRIES} servers of confirmations ended at {script}")
 
     def start(self) -> None:
-        """Start the server, which takes seconds, and return at once."""
+        """Start the server, which takes seconds, without waiting for it."""
         with self._lock:
             self._process = self._process or self._start()
 
@@ -139,19 +140,19 @@ class ConfirmationServer:
         return future.result()
 
     def stop(self) -> None:
-        """End the server and the scripts that run, for ever."""
+        """End the server and all running scripts for good."""
         with self._lock:
             process, self._process, self._stopped = self._process, None, True
         if process is not None and process.stdin is not None:
             # The server kills its scripts at the end of its input. It may be gone already.
             with contextlib.suppress(BrokenPipeError):
                 process.stdin.close()
-            # It may also be importing torch still, for many seconds.
+            # It may also still be importing torch, for many seconds.
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(PATIENCE)
             process.kill()
             process.wait()
-            # It tells those that wait that nothing comes.
+            # The reader answers all waiting callers that no result will come.
             if self._reader is not None:
                 self._reader.join()
 
@@ -180,7 +181,7 @@ class ConfirmationServer:
                 ran = Ran(**answer)
                 self.seconds += ran.seconds
                 waiting.set_result(ran)
-        # Its end leaves nobody waiting.
+        # When the server ends, no caller is left waiting.
         with self._lock:
             killed = self._process is process
             for waiting in self._waiting.values():
@@ -197,13 +198,13 @@ _started_early: list[ConfirmationServer] = []
 
 
 def start_early() -> None:
-    """Start the server that this process will need, while it imports torch itself."""
+    """Start the server that this process will need, while this process imports torch itself."""
     _started_early.append(ConfirmationServer())
     _started_early[-1].start()
 
 
 def new_server() -> ConfirmationServer:
-    """A server, which may have been started."""
+    """A server, which may be running already."""
     return _started_early.pop() if _started_early else ConfirmationServer()
 
 
@@ -212,7 +213,7 @@ def new_server() -> ConfirmationServer:
 
 @dataclass(slots=True)
 class _Script:
-    """A script that runs, in a session of its own, so that its children end with it."""
+    """A running script, in a session of its own, so that its children can be killed with it."""
 
     number: int
     pid: int
@@ -248,7 +249,7 @@ def serve() -> None:
 
 
 def _begin(request: dict[str, Any]) -> _Script:
-    import tempfile  # noqa: PLC0415 - in the server's process alone
+    import tempfile  # noqa: PLC0415 - only in the server's process
 
     # Closed when the script has ended.
     stdout, stderr = tempfile.TemporaryFile(), tempfile.TemporaryFile()  # noqa: SIM115
@@ -282,19 +283,19 @@ def _become(path: Path, stdout: int, stderr: int) -> None:
         traceback.print_exc()
     sys.stdout.flush()
     sys.stderr.flush()
-    # Not `sys.exit`: what the server registered is not for this process.
+    # Not `sys.exit`: the exit handlers of the server must not run in this process.
     os._exit(status)
 
 
 def _die_with_the_server() -> None:
-    """End this process if the server is killed: nobody else would end a script that hangs."""
+    """End this process if the server is killed: nobody else would end a hanging script."""
     if sys.platform == "linux":
         set_death_signal = 1  # PR_SET_PDEATHSIG in linux/prctl.h
         ctypes.CDLL(None).prctl(set_death_signal, signal.SIGKILL)
 
 
 def _answer(script: _Script) -> dict[str, Any] | None:
-    """The answer for a script, if it has ended. Kill it if its time is up."""
+    """The answer for a script that has ended, or None. Kill it if its time is up."""
     pid, status, usage = os.wait4(script.pid, os.WNOHANG)
     if pid == 0:
         if not script.late and time.monotonic() > script.ends:

@@ -40,7 +40,7 @@ LONGEST_GRAPH = 40  # lines
 NO_LOG = "None: the wrong result is silent."
 BY_FUZZER = "by a fuzzer for aliasing and mutation"
 
-# What a target adds to the one before it, in words that its maintainers use.
+# What a target does beyond the layer before it, in words that its maintainers use.
 _PARTS = {
     "functionalize": "the graph that `make_fx(torch.func.functionalize(program))` traces",
     "fx-reinplace": "the graph that `torch.fx.passes.reinplace.reinplace` returns",
@@ -48,7 +48,7 @@ _PARTS = {
     "aot-epilogue": "AOTAutograd's inference graph, with its runtime wrapper,",
 }
 
-# Which property of eager is lost, by oracle.
+# By oracle: the property of eager that is violated.
 PROPERTIES = {
     oracle.name: oracle.reason or f"In eager, {oracle.promise}."
     for oracle in ORACLES
@@ -71,10 +71,10 @@ def issue_text(finding: Finding[Program], shown: Reproduced, origin: str = BY_FU
     `shown` is the finding's reproducer. `origin` says where or by what it was found.
     """
     log, output = _split_log(finding, shown.output)
-    # What the target does, and which property of eager is lost.
+    # What the target does, and which property of eager it violates.
     analysis = f"{_what_happens(finding)} {_property(finding)}"
     bug = known_bugs().get(finding.known or "")
-    if bug is not None:  # without a report, its title says what the cause is
+    if bug is not None:  # without a report, the title describes the cause
         known = f"It is known: {bug.title_and_link}." if bug.link else f"The cause: {bug.title}."
         analysis = f"{known} {analysis}"
     what = (analysis, *_graph(finding), _ablation(finding))
@@ -94,7 +94,7 @@ def issue_text(finding: Finding[Program], shown: Reproduced, origin: str = BY_FU
 def in_sections(
     shown: tuple[str, str, str], output: str, paragraphs: Sequence[str], log: str, versions: str
 ) -> str:
-    """An issue: title, first sentence and script, what that printed, and what is said of it."""
+    """An issue: title, first sentence, script, its output, and `paragraphs` about it."""
     title, sentence, script = shown
     sections = (
         title,
@@ -113,7 +113,7 @@ def in_sections(
 
 
 def title(finding: Finding[Program]) -> str:
-    """Who does what, after which call, by the API that users call if the bug shows there."""
+    """What the compiler does after which call, by the API that users call if it shows there."""
     program = with_short_names(finding.program)
     return headline(api(finding), finding.violation, program, finding.wrong_part)
 
@@ -160,7 +160,7 @@ def _what_happens(finding: Finding[Program]) -> str:
 
 
 def _after_pass(finding: Finding[Program]) -> str:
-    """What is right before and wrong after a pass, or in the code generator."""
+    """A sentence: right before and wrong after a pass, or in the code generator."""
     details = _difference(finding)
     if finding.wrong_part and not in_code_generator(finding.wrong_part):
         words = pass_in_words(finding.wrong_part)
@@ -197,13 +197,13 @@ def _graph(finding: Finding[Program]) -> list[str]:
     lines = finding.graph.strip().splitlines()
     if not lines or len(lines) > LONGEST_GRAPH:
         return []
-    # Without what frees values that are not used any more.
+    # Without the statements that free unused values.
     code = "\n".join(re.sub(r";( *\w+ =)+ None\s*$", "", line).rstrip("; ") for line in lines)
     return ["The graph that it makes:", code_block(code, "python")]
 
 
 def _ablation(finding: Finding[Program]) -> str:
-    """Which backends show it, as the form asks."""
+    """Which backends show the finding, as the form asks."""
     lines = [f"- {in_code(name_of(finding.target))} alone: shows"]
     lines += [f'- `backend="{name}"`: {answer}' for name, answer in finding.user_level.items()]
     if not finding.user_level:
@@ -238,14 +238,14 @@ def _split_log(finding: Finding[Program], output: str) -> tuple[str, str]:
     if finding.silent:
         return NO_LOG, printed_by(output)
     printed = printed_by(output).splitlines()
-    # A message of torch can be long: it belongs into the log, its first line is enough above.
+    # A message of torch can be long: it belongs into the log, and its first line is enough here.
     begin = next((i for i, line in enumerate(printed) if line.startswith("actual:")), 0)
     short = [*printed[: begin + 1], *printed[-1:]]
     return in_log(printed[begin:-1]), "\n".join(short)
 
 
 def in_log(lines: Sequence[str]) -> str:
-    """The first lines of what torch said."""
+    """The first lines of torch's output."""
     more = [f"(and {len(lines) - LONGEST_LOG} more lines)"] if len(lines) > LONGEST_LOG else []
     return code_block("\n".join((*lines[:LONGEST_LOG], *more)))
 
@@ -258,7 +258,7 @@ def printed_by(output: str) -> str:
 
 
 def versions(torch_version: str, capability: str, device: str = CPU) -> str:
-    """What `torch.utils.collect_env` says first."""
+    """The first lines of the output of `torch.utils.collect_env`."""
     return "\n".join(
         (
             f"PyTorch version: {torch_version}",

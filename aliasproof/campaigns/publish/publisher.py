@@ -34,20 +34,20 @@ COMPILER_TIMEOUT = 300.0  # seconds: Inductor compiles C++
 
 
 def script_of(finding: Any, *, literal: bool = False) -> str:
-    """The script that shows a finding; `literal` writes no call as people do."""
+    """The script that shows a finding; with `literal`, no call is in ordinary syntax."""
     if finding.language == PYTHON:
         return script(finding)
     return of_target(finding, literal=literal).script
 
 
 def scripts_of(finding: AnyFinding) -> list[str]:
-    """All its forms: another version of torch may show it by one of them alone."""
+    """All forms of the script: another version of torch may show the bug in only one of them."""
     texts = (script_of(finding, literal=literal) for literal in (False, True))
     return list(dict.fromkeys(texts))
 
 
 def confirm_finding(finding: Any, run: Run, *, literal: bool = False) -> Confirmation:
-    """Run the script of a finding. That of Python runs eager itself: it needs no control."""
+    """Run the script of a finding. That of a Python program needs no control: it runs eager."""
     if finding.language == PYTHON:
         return confirm_python(finding, run)
     return confirmed(of_target(finding, literal=literal), run)
@@ -56,14 +56,14 @@ def confirm_finding(finding: Any, run: Run, *, literal: bool = False) -> Confirm
 def run_compiled(finding: Any, shown: Reproduced, run: Run) -> tuple[AnyFinding, Reproduced]:
     """Run a confirmed finding under `torch.compile`, and choose the script for people.
 
-    Of a bug that has an issue, only the backend is asked whose layers show it: Inductor compiles
-    C++, which takes seconds.
+    A bug that has an issue runs only under the backend whose layers show it: Inductor compiles C++,
+    which takes seconds.
     """
     if finding.language == PYTHON:
         return finding, shown
     backends: Sequence[str] = BACKENDS
     known = known_bugs().get(finding.known or "")
-    # No backend of torch has the user's code, or ours; what another one shows is no excuse.
+    # No backend of torch has the user's code, or ours; and no backend excuses a wrong target.
     if is_own(finding.target) or not target_named(finding.target).excused:
         backends = ()
     elif known is not None and known.link:
@@ -95,7 +95,7 @@ class Published:
     notes: Sequence[str]
 
     def write(self, folder: Path) -> Sequence[str]:
-        """Write the files into a folder, and give the notes. Raises `OSError`."""
+        """Write the files into a folder, and return the notes. Raises `OSError`."""
         write_case(folder, self.finding, self.script, self.issue)
         files = ", ".join(sorted(it.name for it in folder.iterdir()))
         return [*self.notes, f"{folder} has {files}"]

@@ -37,7 +37,7 @@ from aliasproof.targets.dynamo import DRAWING_AS_EAGER, DRAWS_AS_EAGER
 from aliasproof.targets.registry import backend_source
 
 LONGEST_BODY = 80  # characters of a program that a title quotes
-# Per kind: what the compiled program does, where `effect` speaks of results alone.
+# By kind: what the compiled program does, where `effect` only speaks of results.
 _EFFECTS = {
     "wrong value": "leaves wrong values in {place}",
     "something is missing": "leaves out {place}",
@@ -98,7 +98,7 @@ def script(finding: Finding[PythonProgram]) -> str:
     backend = backend_source(finding.target)
     compiled = f"backend={backend.expression}"
     setting = ""
-    if draws(finding.program):  # as eager does
+    if draws(finding.program):  # the compiled program must draw random numbers as eager does
         if finding.target == "inductor":
             compiled += f", options={DRAWS_AS_EAGER}"
         else:
@@ -107,7 +107,7 @@ def script(finding: Finding[PythonProgram]) -> str:
     imports = f"import os\nimport sys\n{backend.lines}{setting}"
     said = title(finding).replace("\\", "/").replace('"', "'")
     source = finding.program.source.strip()
-    # The operators of ours that it calls come after its imports.
+    # The custom operators that the program calls are defined after its imports.
     operators = "".join(f"\n\n{text}\n" for text in definitions_in(source))
     source = source.replace("import torch\n", f"import torch\n{operators}", 1)
     if finding.capability:
@@ -118,7 +118,7 @@ def script(finding: Finding[PythonProgram]) -> str:
 
 
 def title(finding: Finding[PythonProgram]) -> str:
-    """Who does what, for which program, in one line."""
+    """What the compiler does for which program, in one line."""
     place, violation = finding.place, finding.violation
     does = _EFFECTS.get(finding.kind, "").format(place=f"`{place}`") or effect(violation)
     line = first_line(violation)
@@ -128,7 +128,7 @@ def title(finding: Finding[PythonProgram]) -> str:
 
 
 def _what(finding: Finding[PythonProgram]) -> str:
-    """The body of `program`, or what is special in it."""
+    """The body of `program`, or the part of it that is special."""
     tree = ast.parse(finding.program.source)
     functions = [it for it in tree.body if isinstance(it, ast.FunctionDef)]
     lines = [ast.unparse(it) for made in functions if made.name == COMPILED for it in made.body]
@@ -140,7 +140,7 @@ def _what(finding: Finding[PythonProgram]) -> str:
 
 
 def _expression(finding: Finding[PythonProgram]) -> str:
-    """What is printed of `left`, the names that the caller has afterwards."""
+    """The expression to print, on `left`: the names that the caller has afterwards."""
     places = [_of_left(place) for place in re.split(r", (?![^\[(]*[\])])", finding.place)]
     if finding.oracle == "errors":
         return '"returns"'
@@ -173,7 +173,7 @@ def _of_left(place: str) -> str:
 def confirm_python(finding: Finding[PythonProgram], run: Run = confirm) -> Confirmation:
     """Run the script in a fresh process: whether it shows the finding, and what it printed."""
     confirmation = run_text(script(finding), run)
-    # Of an error, the script must have printed the type.
+    # For an error, the script must have printed its type.
     error = f"{finding.evidence.get('type', '')}: " if finding.oracle == "errors" else ""
     if confirmation.shown and error not in confirmation.output:
         return dataclasses.replace(confirmation, shown=False, ending=OTHER_EVIDENCE)

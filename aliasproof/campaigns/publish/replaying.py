@@ -1,6 +1,6 @@
-"""`replay`: runs reproducers under several versions of torch: of findings, or of known bugs.
+"""`replay`: runs reproducers of findings or of known bugs under several versions of torch.
 
-The scripts are written anew from the programs: what a folder has as reproducer is never run.
+The scripts are generated from the programs: the reproducer in a folder is never run.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from aliasproof.targets.registry import target as target_named
 
 
 def known_reproducer(bug: KnownBug, shown: ShownDifference) -> str:
-    """A script that needs torch alone, and exits 1 while the bug is there."""
+    """A script that needs only torch, and exits 1 while the bug exists."""
     evidence = {"type": shown.error} if shown.error else {}
     violation = Violation(shown.oracle, shown.kind, shown.place, evidence)
     target = target_named(shown.target)
@@ -37,10 +37,10 @@ def known_reproducer(bug: KnownBug, shown: ShownDifference) -> str:
 
 
 def is_said_to_be_fixed(bug: KnownBug, version: str) -> bool:
-    """Whether a version of torch is one in which the bug was fixed, as its file says.
+    """Whether the bug was fixed in this version of torch, according to the bug's file.
 
-    It is, if the bug was not seen in a version that was examined, which is later than all that have
-    the bug, and not later than this one. Development versions count as the release.
+    It was, if some examined version does not have the bug, is later than all versions that have it,
+    and is not later than this one. Development versions count as the release.
     """
     examined = {number_of(release) for other in known_bugs().values() for release in other.versions}
     last = max(map(number_of, bug.versions))
@@ -62,7 +62,7 @@ _FINDINGS = ("findings/*/finding.json", "*/finding.json", "finding.json")
 class Replayable:
     """The reproducers of a bug, and whether the bug is said to be fixed in a version of torch.
 
-    It shows if one of the scripts shows it. Without scripts, `reason` says why there are none.
+    The bug shows if one of the scripts shows it. Without scripts, `reason` says why there are none.
     """
 
     name: str
@@ -73,7 +73,7 @@ class Replayable:
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """What became of a bug in a version of torch. `ending` says how its reproducer ended."""
+    """Whether a bug shows in a version of torch. `ending` says how its reproducer ended."""
 
     finding: str
     torch: str
@@ -88,7 +88,7 @@ def findings_of(
     """The findings of a run, or those in a folder.
 
     `was_fixed` says whether a finding of a run was fixed before a version of torch. Raises
-    `UserError` if a folder that is no run has no findings, or one that cannot be read.
+    `UserError` if a folder that is no run has no findings, or one of them cannot be read.
     """
     files = [file for pattern in _FINDINGS for file in sorted(folder.glob(pattern))]
     if not files and was_fixed is None:
@@ -124,8 +124,8 @@ def _write(folder: Path, texts: Sequence[str]) -> list[Path]:
 def replayable_known_bugs() -> Iterator[list[Replayable]]:
     """The known bugs of torch, whose files say in which versions they were seen.
 
-    Those of other compilers are of versions of their own, and those that show only with vectors
-    of another width than this processor's would count as fixed.
+    Without bugs of other compilers, which have versions of their own, and without bugs that show
+    only with a vector width that this processor lacks: they would count as fixed.
     """
     with tempfile.TemporaryDirectory(prefix="aliasproof-") as temporary:
         bugs = []
@@ -141,10 +141,10 @@ def replayable_known_bugs() -> Iterator[list[Replayable]]:
 def replay(bugs: Sequence[Replayable], interpreters: Sequence[Path]) -> Iterator[Replayed]:
     """Run each reproducer under each of these interpreters of Python.
 
-    A bug that is said to be fixed and shows has regressed. Raises `UserError` if an interpreter has
+    A bug that was fixed but shows has regressed. Raises `UserError` if an interpreter has no torch.
     no torch.
     """
-    # Not resolved: a link of a virtual environment is not its target.
+    # Not resolved: the link of a virtual environment is another interpreter than its target.
     versions = {python.absolute(): _torch_of(python) for python in interpreters}
     with ThreadPoolExecutor(os.cpu_count()) as executor:
         for python, version in versions.items():

@@ -1,6 +1,6 @@
 """The reproducer: a short script that runs a program in eager and compiled, and compares.
 
-It needs torch alone. For the reference pass, it also imports that pass.
+It needs only torch. For the reference pass, it also imports that pass.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ LONGEST_CALLS = 72  # characters of the calls that a headline quotes
 LONGEST_MESSAGE = 90  # characters of a message that a headline quotes
 MOST_CALLS = 3  # that a headline quotes or names
 
-# What users call the targets.
+# The names of the targets for users.
 _NAMES = {
     "functionalize": "torch.func.functionalize",
     "fx-reinplace": "torch.fx.passes.reinplace",
@@ -55,7 +55,7 @@ _NAMES = {
     "reference-planned": "reference_pass",
 }
 
-# Per start of a kind: what the compiled function does.
+# By the start of a kind: what the compiled function does.
 _EFFECTS = (
     ("wrong value", "returns wrong values"),
     ("wrong number of outputs", "returns another number of outputs"),
@@ -86,7 +86,7 @@ _EFFECTS = (
 
 
 def headline(compiler: str, violation: Violation, program: Program, wrong_part: str = "") -> str:
-    """Who does what, after which write, and by which pass, if one is at fault.
+    """What the compiler does after which write, and by which pass, if one is at fault.
 
     Nothing is cut, and no number is left out.
     """
@@ -96,12 +96,12 @@ def headline(compiler: str, violation: Violation, program: Program, wrong_part: 
 
 
 def tells_more(wrong_part: str) -> bool:
-    """Whether the pass at fault says more than the name of the compiler."""
+    """Whether the pass at fault adds something to the name of the compiler."""
     return wrong_part not in ("", FUNCTIONALIZATION) and not wrong_part.startswith("stage: ")
 
 
 def in_code(name: str) -> str:
-    """A name as Markdown: what can be imported is code."""
+    """A name as Markdown: names that can be imported are code."""
     return f"`{name}`" if name.startswith("torch.") else name
 
 
@@ -119,7 +119,7 @@ def _message(violation: Violation) -> str:
 
 
 def pass_in_words(wrong_part: str) -> str:
-    """A pass or part at fault as a maintainer says it: 'Inductor's pass remove_noop_ops'."""
+    """A pass or part at fault in a maintainer's words: 'Inductor's pass remove_noop_ops'."""
     part, _, name = wrong_part.partition(": ")
     if part in ("pre_grad", "joint_graph", "post_grad", "partitioner"):
         return f"Inductor's {part} pass {name}" if part != "partitioner" else f"partitioner: {name}"
@@ -159,8 +159,8 @@ def effect(violation: Violation) -> str:
 def _after(program: Program) -> str:
     """The calls of the program in ordinary syntax, or its writes, or the names of its operators.
 
-    A reduced program has no call that can be left out; arithmetic without a call tells nothing. If
-    the writes are too many, those that give a tensor another storage or layout are named, and the
+    No call can be left out of a reduced program; arithmetic without a call is not informative. If
+    there are too many writes, those that give a tensor another storage or layout are named, and the
     last ones.
     """
     lines = [line.strip() for line in ordinary_source(program, near=True).splitlines()[1:]]
@@ -189,7 +189,7 @@ _ASSIGNED = re.compile(r"^(?:return |([\w, ()]+) = )")
 
 
 def _with_definitions(calls: Sequence[str], lines: Sequence[str]) -> Iterator[str]:
-    """These statements, and those that make the temporaries in them, without names not used."""
+    """These statements, and those that define the temporaries in them, without unused names."""
     kept, used = set(calls), set[str]()
     for line in reversed(lines):
         made = _ASSIGNED.match(line)
@@ -205,7 +205,7 @@ def _with_definitions(calls: Sequence[str], lines: Sequence[str]) -> Iterator[st
 
 
 def _writers_with_operands(program: Program) -> list[Instruction]:
-    """The instructions that write, and those whose results they use."""
+    """The instructions that write, and the instructions whose results they use."""
     used: set[str] = set()
     chosen = []
     for call in reversed(program.instructions):
@@ -230,12 +230,12 @@ LONGEST_LINE = 100  # characters of a line that is joined from several
 
 @dataclass(frozen=True, slots=True)
 class Compiler:
-    """What a reproducer is about.
+    """The compiler that a reproducer runs.
 
-    `name` is how people call it. `recipe` are lines that define what `call` uses. `call` is an
-    expression for the compiled program. `near` allows syntax that only nearly means the program;
-    see `ordinary_source`. `control` has recipe and call with eager in the place of the compiler.
-    `recipe_for` is that of the target.
+    `name` is for people. `recipe` are lines that define what `call` uses. `call` is an expression
+    for the compiled program. `near` allows syntax that only nearly means the program; see
+    `ordinary_source`. `control` has recipe and call with eager instead of the compiler.
+    `recipe_for` is the target that the recipe belongs to.
     """
 
     name: str
@@ -256,7 +256,7 @@ class Compiler:
 
     @classmethod
     def of_backend(cls, backend: str, target: str, *, near: bool) -> Compiler:
-        """`torch.compile` with that backend, called as the variants of a target say."""
+        """`torch.compile` with that backend, called as the variants of the target require."""
         chosen, tracing = _variants(target)
         options = inductor_fx.options(tracing) if backend == "inductor" else ""
         calls = [
@@ -273,13 +273,13 @@ class Compiler:
 
     @property
     def in_eager(self) -> Compiler:
-        """The control: the same with eager in the place of the compiler, which shows nothing."""
+        """The control: the same with eager instead of the compiler, so it shows nothing."""
         recipe, call = self.control
         return replace(self, recipe=recipe, call=call, recipe_for=None)
 
 
 def _variants(target: str) -> tuple[list[Variant], Tracing]:
-    """The variants in the name of a target that say what is called, and how they trace."""
+    """The variants in a target's name that change what is called, and how they trace."""
     chosen = [variants.by_name(name) for name in target.split(":")[1:]]
     known = [variant for variant in chosen if variant is not None]
     tracing = functools.reduce(Tracing.__or__, (choice.tracing for choice in known), PLAIN)
@@ -298,8 +298,8 @@ class Reproducer:
     """A script for a violation, and its control.
 
     `exact` says whether outputs are compared without tolerance. With `literal`, the script does
-    what the campaign did, to the letter: it calls the ops themselves, in one thread, and no
-    gradients are recorded. A method can be something else to Dynamo than its op.
+    exactly what the campaign did: it calls the ops themselves, in one thread, and records no
+    gradients. To Dynamo, a method can differ from its op.
     """
 
     program: Program
@@ -319,7 +319,7 @@ class Reproducer:
         compiler, violation = self.compiler, self.violation
         compiler = replace(compiler, call=_for_program(compiler.call, program))
         written = ordinary_source(program, near=compiler.near, literal=self.literal)
-        # One block of imports at the top, as in any script, though a recipe brings its own.
+        # One block of imports at the top, as in any script, although a recipe has its own.
         recipe = compiler.recipe
         if compiler.recipe_for is not None:
             recipe = compiler.recipe_for(recipe, program)
@@ -358,13 +358,13 @@ class Reproducer:
 
     @property
     def control(self) -> str:
-        """The script with eager in the place of the compiler."""
+        """The script with eager instead of the compiler."""
         return replace(self, compiler=self.compiler.in_eager).script
 
 
 def _for_program(recipe: str, program: Program) -> str:
-    """A recipe with all that it needs for this program, and no more."""
-    here = input_tensors(on_device(program, CPU))  # a script can be for a device that is not here
+    """The recipe, reduced to what this program needs."""
+    here = input_tensors(on_device(program, CPU))  # the program's device may not exist here
     if not any(call.op.startswith("aten._foreach_") for call in program.instructions):
         recipe = inductor_reinplace.without_foreach(recipe)
     recipe = inductor_fx.without_lowered(recipe, program)
@@ -411,7 +411,7 @@ def _on_one_line(arguments: re.Match[str]) -> str:
 # --- the comparison -------------------------------------------------------------------------------
 
 
-# Programs are small: far less is enough for one, and no computer is to be exhausted.
+# Programs are small and need far less; the limit keeps a script from exhausting the machine.
 _LIMIT = "limit = 4 * 2**30  # bytes\nresource.setrlimit(resource.RLIMIT_DATA, (limit, limit))"
 _SHORT = "torch.set_printoptions(threshold=1, edgeitems=1)"
 _THREADS = "torch.set_num_threads(1)"  # as workers of a campaign do
@@ -447,9 +447,9 @@ _OTHER_ERROR = '(expected == "no error") != (actual == "no error")'
 def _comparison(
     program: Program, compiler: Compiler, violation: Violation, *, exact: bool
 ) -> list[str]:
-    """The functions and statements that run and compare both."""
+    """The functions and statements that run both and compare them."""
     if violation.oracle == "errors":
-        # A compiler may raise when it compiles, not when it runs.
+        # A compiler may raise when it compiles rather than when it runs.
         call = f"lambda *args: {compiler.call}(*args)"
         run_error = _for_device(_RUN_ERROR.strip(), program)
         return [_with_seed(program, run_error), _main(call, _OTHER_ERROR)]
@@ -466,7 +466,7 @@ def _comparison(
     inputs = input_tensors(on_cpu)
     dtypes = {tensor.dtype for tensor in (*inputs, *run(on_cpu, inputs))}
     tolerance = "rtol=0, atol=0"
-    if not exact:  # what `torch.testing.assert_close` allows for the coarsest of them
+    if not exact:  # the tolerance of `torch.testing.assert_close` for the coarsest of the dtypes
         pairs = [torch.testing._comparison.default_tolerances(dtype) for dtype in dtypes]
         rtol, atol = (max(values) for values in zip(*pairs, strict=True))
         tolerance = f"rtol={rtol}, atol={atol}"
@@ -488,7 +488,7 @@ def _run_lines(program: Program, compiler: Compiler, facts: str, violation: Viol
     lines = ["args = inputs()"]
     sets = any(call.op.startswith("aten.set_.") for call in program.instructions)
     if "seen through" in violation.evidence or ("storage" in violation.place and sets):
-        # The function may give an input another layout or storage.
+        # The function may give an input another layout or storage, so compare an alias.
         facts = facts.replace("args[", "passed[")
         lines.append("passed = [arg.detach() for arg in args]")
     call = "[function(*args)]" if one else "function(*args)"
@@ -502,7 +502,7 @@ def _main(call: str, wrong: str, some: str = "wrong") -> str:
 
 
 def _at_fault(text: str, place: str) -> str:
-    """The text with the tensors that a place names, such as 'output 0, input 2'."""
+    """The expressions of the tensors in a location such as 'output 0, input 2', put into `text`."""
     named = [
         f"{'outputs' if kind == 'output' else 'args'}[{index}]"
         for kind, index in re.findall(r"(input|output) (\d+)", place)
@@ -520,13 +520,13 @@ def _with_seed(program: Program, function: str) -> str:
     """The function with a fixed seed, if the program draws random numbers."""
     if not _draws(program):
         return function
-    # After `def` and the docstring.
+    # Inserted after `def` and the docstring.
     first, second, *rest = function.splitlines()
     return "\n".join((first, second, "    torch.manual_seed(0)", *rest))
 
 
 def _for_device(text: str, program: Program) -> str:
-    """The text for the device of a program: only on CUDA, errors arrive after the call."""
+    """The text for the device of a program: only CUDA reports errors after the call."""
     if program.device != CPU:
         return text
     return re.sub(r"\n *torch\.cuda\.synchronize\(\)", "", text)

@@ -1,1 +1,1 @@
-"""Run a campaign: shards in worker processes, here or on a cluster, folded in their order."""
+"""Run a campaign: shards in worker processes, here or on a cluster, and fold results in order."""

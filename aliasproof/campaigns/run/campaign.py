@@ -28,7 +28,7 @@ from aliasproof.targets.variants import folder_name, is_variant
 class Parts:
     """Seconds of processor time of a campaign, by part.
 
-    `searching` draws programs and runs them, `recognizing` asks whether failures are known bugs,
+    `searching` draws and runs programs, `recognizing` checks whether failures are known bugs,
     `reducing` makes their programs smaller, `confirming` runs reproducers, `compiling` runs the
     findings under `torch.compile`.
     """
@@ -41,7 +41,7 @@ class Parts:
 
     @property
     def after_search(self) -> float:
-        """The share of the time that reductions and confirmations take, between 0 and 1."""
+        """The share of the time, between 0 and 1, that the parts after the search take."""
         after = self.reducing + self.confirming + self.compiling
         whole = self.searching + self.recognizing + after
         return after / whole if whole else 0.0
@@ -51,16 +51,16 @@ class Parts:
 class Campaign:
     """Statistics by target, findings by identifier, and counts of everything else.
 
-    `suspicions` are programs with right results, on which an oracle on graphs reports a violation.
-    `latent` are those of *equivalence* that no values showed, reduced, by identifier.
+    `suspicions` are programs with right results on which an oracle on graphs reports a violation.
+    `latent` are reduced failures of *equivalence* that no values showed, by identifier.
     `unconfirmed` are reduced violations whose reproducer showed nothing in a fresh process, with
-    the reason. Neither are findings. `reducing` and `confirming` count what is under way.
-    `repeats` counts violations that were not reduced, since enough others with the same symptom
-    were. `known` counts the violations that are a known bug, by its identifier. `not_reproduced`
-    counts violations that the reducer did not see again. `mistakes` are errors of aliasproof
-    itself; each cost one shard or reduction. `elapsed` is in seconds, `spent` in seconds of
-    processor time of all processes. `first_fired` says how many programs had run when a site of the
-    compiler fired first.
+    the reason. None of these are findings. `reducing` and `confirming` count tasks under way.
+    `repeats` counts violations that were not reduced because enough others with the same symptom
+    were. `known` counts violations by the identifier of the known bug that they are.
+    `not_reproduced` counts violations that the reducer did not see again. `mistakes` are errors of
+    aliasproof itself; each cost one shard or reduction. `elapsed` is in seconds, `spent` in seconds
+    of processor time of all processes. `first_fired` has, by site of the compiler, how many
+    programs had run when it first fired.
     """
 
     plan: Plan
@@ -98,7 +98,7 @@ class Campaign:
 
     @property
     def new_findings(self) -> list[AnyFinding]:
-        """The findings that are no known bug."""
+        """The findings that are not known bugs."""
         return [finding for finding in self.findings.values() if not finding.known]
 
     @property
@@ -108,7 +108,7 @@ class Campaign:
         plain = self.plan.targets
         return [name for name in plain if not any(is_variant(it, of=name) for it in ran)]
 
-    # --- what the results of tasks add, whether they just came or were stored ---
+    # --- what the results of tasks add, whether they are new or from the store ---
 
     def add_outcome(self, shard: Shard, outcome: ShardResult | WorkerEnd | Mistake) -> None:
         """Count the outcome of an attempt at a shard."""
@@ -127,13 +127,13 @@ class Campaign:
             self.spent.recognizing += outcome.recognizing
 
     def add_deadly(self, target: str, count: int = 1) -> None:
-        """Count programs that end the worker that runs them alone; they are in no result."""
+        """Count programs that end the worker even by themselves; no result of a shard has them."""
         statistics = self.statistics.setdefault(target, Statistics())
         statistics.programs += count
         statistics.violating += count
 
     def add_documented(self, target: str) -> None:
-        """Count a violation of a target as documented, as its reduced program shows."""
+        """Recount a violation of a target as documented: its reduced program showed that."""
         self.statistics[target].violating -= 1
         self.statistics[target].documented += 1
 

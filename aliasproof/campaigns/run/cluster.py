@@ -1,9 +1,9 @@
 """`ClusterWorkers`: runs tasks on the nodes of a Ray cluster.
 
 There is one actor per node (per GPU of it, for CUDA) around the same pool as on one machine. The
-driver hands each of them two tasks per worker, and asks again for results as soon as it has some.
-Tasks of a node that is lost run again on others. A node that joins later is used. The driver alone
-knows the store.
+driver hands each actor two tasks per worker, and asks it for more results as soon as it has some.
+If a node is lost, its tasks run again on others. A node that joins later is used. Only the driver
+accesses the store.
 """
 
 from __future__ import annotations
@@ -29,33 +29,33 @@ from aliasproof.campaigns.store.run_folder import RunFolder
 from aliasproof.ir.errors import UserError
 from aliasproof.processes.isolation import CPU
 
-POLL = 0.02  # seconds between two looks at the pool
-# Seconds that an exchange waits for results. As long, a new task waits; workers have one in store.
+POLL = 0.02  # seconds between two polls of the pool
+# Seconds that an exchange waits for results. A new task waits as long; workers have one in reserve.
 WAIT = 0.25
 
 
 class Exchanged(NamedTuple):
-    """The results of tasks that are done, by number, and what happened to the workers."""
+    """The results of finished tasks, by number, and what happened to the workers."""
 
     results: list[tuple[int, Result]]
     notes: list[str]
 
 
 class ClusterNode:
-    """An actor. It writes to a temporary folder of its node; the driver alone writes the store.
+    """An actor. It writes to a temporary folder of its node; only the driver writes the store.
 
     Its methods run in the main thread of its process, one at a time.
     """
 
     def __init__(self, plan: Plan) -> None:
-        # Workers are forked, and would import the main module first: that of Ray takes a second.
+        # Workers are forked, and would first import the main module: Ray's takes a second.
         vars(sys.modules["__main__"]).pop("__file__", None)
         self._notes: list[str] = []
         self._folder = Path(tempfile.mkdtemp(prefix="aliasproof-"))
         self._workers = LocalWorkers.of(plan, RunFolder(self._folder), self._notes.append)
 
     def exchange(self, tasks: Sequence[tuple[int, Work]]) -> Exchanged:
-        """Start tasks. Returns the results that are there, or that come within a moment."""
+        """Start tasks. Returns the results that exist, or that come within `WAIT` seconds."""
         for number, work in tasks:
             self._workers.start(number, work)
         end = time.monotonic() + WAIT
@@ -71,16 +71,16 @@ class ClusterNode:
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
-LOOK = 2.0  # seconds between two looks for nodes that joined
-PATIENCE = 60.0  # seconds in which a node must join if there is none
-TRIES = 3  # how often an actor of a node may be lost until the node is not used any more
-STOP = 5.0  # seconds in which actors end their workers
+LOOK = 2.0  # seconds between two searches for nodes that joined
+PATIENCE = 60.0  # seconds to wait for a first node
+TRIES = 3  # how often the actor of a node may be lost before the node is given up
+STOP = 5.0  # seconds that actors have to end their workers
 LONGEST = 200  # characters of an error of Ray in a message of ours
 
 
 @dataclass(slots=True, eq=False)
 class _Node:
-    """An actor of a node. `reply` is what it says next, `tasks` what it has not answered."""
+    """The actor of a node. `reply` is its next answer, `tasks` what it has not answered yet."""
 
     id: str
     name: str
@@ -93,7 +93,7 @@ class _Node:
 
 @dataclass(frozen=True, slots=True)
 class _Joining:
-    """A node whose versions were asked for."""
+    """A node that was asked for its versions."""
 
     name: str
     cpus: int
@@ -156,7 +156,7 @@ class ClusterWorkers:
         for ray_node in ray.nodes():
             name, resources = ray_node["NodeID"], ray_node["Resources"]
             cpus, gpus = (int(resources.get(kind, 0)) for kind in ("CPU", "GPU"))
-            # A head often has no CPU to lend.
+            # A head node often offers no CPU.
             if not ray_node["Alive"] or name in used or not cpus or not (gpus or self._on_cpu):
                 continue
             ask = ray.remote(looking()).options(num_cpus=0, scheduling_strategy=_on(name))
@@ -174,7 +174,7 @@ class ClusterWorkers:
             del self._joining[key]
             try:
                 wrong = difference(node.name, ray.get(node.versions), self.here)
-            except RayError as error:  # a node that is lost looks alive for some seconds
+            except RayError as error:  # a lost node looks alive for some seconds
                 self._count_loss(key, f"node {node.name} does not answer: {_error_line(error)}")
                 continue
             if wrong is None:
@@ -189,7 +189,7 @@ class ClusterWorkers:
             self._refused[key] = reason
 
     def _start_actors(self, key: str, node: _Joining) -> None:
-        # Ray gives each actor GPUs of its own, and hides the others from it.
+        # Ray gives each actor its own GPUs, and hides the others from it.
         number = 1 if self._on_cpu else node.gpus
         most = node.cpus if self.most is None else min(self.most, node.cpus)
         workers = max(most // number, 1)
@@ -208,13 +208,13 @@ class ClusterWorkers:
     def _lose(self, node: _Node, error: RayError) -> None:
         """Let others run the tasks of a node that does not answer."""
         self._nodes.remove(node)
-        ray.kill(node.actor)  # it may live, and then keeps the CPUs
+        ray.kill(node.actor)  # if it is still alive, it would keep the CPUs
         for number, work in node.tasks.items():
             self._waiting.put(number, work)
         again = f" (tasks to run again: {len(node.tasks)})"
         reason = f"node {node.name} is lost: {_error_line(error)}"
         self._count_loss(node.id, reason)
-        if isinstance(error, UserError):  # the next actor would say the same
+        if isinstance(error, UserError):  # the next actor would raise the same
             self._refused[node.id] = reason
         self.note(reason + again)
 
@@ -251,7 +251,7 @@ class ClusterWorkers:
             self.note(f"node {node.name}: {text}")
         for number, _ in answer.results:
             del node.tasks[number]
-        free = 2 * node.workers - len(node.tasks)  # one runs, another one waits
+        free = 2 * node.workers - len(node.tasks)  # per worker, one runs and one waits
         new = [self._waiting.pop() for _ in range(min(free, len(self._waiting)))]
         node.tasks.update(new)
         node.reply = node.actor.exchange.remote(new)
@@ -263,7 +263,7 @@ def _on(node: str) -> Any:
 
 
 def _error_line(error: RayError) -> str:
-    """An error of Ray in a line. If a task raised, its last line says what."""
+    """An error of Ray in one line. If a task raised, the last line of the error says what."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     said = lines[-1 if isinstance(error, RayTaskError) else 0] if lines else ""
     return said[:LONGEST] or type(error).__name__

@@ -1,7 +1,7 @@
 """`connect`: joins a Ray cluster, with an authentication token.
 
 Ray sends tasks and results pickled, so whoever may connect to a cluster runs code on its nodes. An
-authentication token decides who may (docs/cluster.md).
+authentication token decides who may connect (docs/cluster.md).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from aliasproof.ir.errors import UserError
 
 MODE = "RAY_AUTH_MODE"
 PORTS = {"": 6379, "ray://": 10001}
-SECONDS = 5.0  # in which the head must answer
+SECONDS = 5.0  # that the head has to answer
 AUTO = "auto"
 
 
@@ -34,7 +34,7 @@ def connect(address: str, workers: int | None) -> MakeExecutor:
     if importlib.util.find_spec("ray") is None:
         raise UserError("--cluster needs Ray: pip install 'aliasproof[cluster]'")
     _require_answer(address)
-    # Before the import of Ray, which reads it.
+    # Set before the import of Ray, which reads it.
     os.environ.setdefault(MODE, "token")
     if os.environ[MODE].lower() == "disabled":
         raise UserError(
@@ -43,7 +43,7 @@ def connect(address: str, workers: int | None) -> MakeExecutor:
         )
     _join(address)
     cluster = importlib.import_module("aliasproof.campaigns.run.cluster")
-    # They write nothing into the folder of the run.
+    # Cluster workers write nothing into the folder of the run.
     return lambda plan, folder, note: cluster.ClusterWorkers(plan, workers, note)
 
 
@@ -99,14 +99,14 @@ MISSING = "none"
 
 
 def looking() -> Callable[[], dict[str, str]]:
-    """A function that gives the versions of the machine on which it runs.
+    """Return a function that returns the versions of the machine on which it runs.
 
-    It is a function within a function, which Ray sends with its code: it must run where aliasproof
-    is another one, or missing.
+    It is a nested function, which Ray sends with its code: it must run where aliasproof has another
+    version, or is missing.
     """
 
     def look() -> dict[str, str]:
-        import hashlib  # noqa: PLC0415 - it brings all that it needs
+        import hashlib  # noqa: PLC0415 - the function must bring all that it needs
         import os  # noqa: PLC0415
         from importlib import metadata, util  # noqa: PLC0415
         from pathlib import Path  # noqa: PLC0415

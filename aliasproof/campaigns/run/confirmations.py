@@ -28,10 +28,10 @@ from aliasproof.campaigns.run.scheduler import FoundFailure
 from aliasproof.campaigns.store.run_folder import RunFolder
 from aliasproof.campaigns.store.store import Store
 
-# Reproducers that run at the same time, each in a process of its own. Few, since the workers of the
+# Reproducers that run at the same time, each in its own process. Few, since the workers of the
 # campaign already use all cores.
 AT_ONCE = 2
-LATER = 10  # the niceness of what can wait for the search
+LATER = 10  # the niceness of work that may wait for the search
 
 
 @dataclass(slots=True)
@@ -40,9 +40,9 @@ class Confirmations:
 
     Each finding is then run under `torch.compile`, once, in the background: its issue says whether
     it shows there. Reduced failures with equal signatures are one finding: the first that a shard
-    asked for is confirmed, even if it comes later; the others are counted. What the store knows of
-    a finding is not run again. `before` are the seconds of processor time of confirming and
-    compiling until the campaign was started again.
+    asked for is confirmed, even if it arrives later; the others are counted. Results that the store
+    has are not computed again. `before` are the seconds of processor time that confirming and
+    compiling took before the campaign was resumed.
     """
 
     campaign: Campaign
@@ -54,7 +54,7 @@ class Confirmations:
     _counts: Counter[str] = field(default_factory=Counter)
     _numbers: dict[str, int] = field(default_factory=dict)  # of the failure that is the evidence
     _pending: list[tuple[AnyFinding, Future[Confirmation]]] = field(default_factory=list)
-    # One at a time: it takes longer than a reproducer, and the search goes on meanwhile.
+    # One at a time: it takes longer than a reproducer, and the search continues meanwhile.
     _background: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1))
     _compilers: ConfirmationServer = field(
         default_factory=lambda: ConfirmationServer(COMPILERS, LATER)
@@ -65,7 +65,7 @@ class Confirmations:
 
     @property
     def pending(self) -> bool:
-        """Whether there are reproducers whose results were not taken."""
+        """Whether there are reproducers whose results were not taken yet."""
         return bool(self._pending or self._compiled)
 
     @property
@@ -76,7 +76,7 @@ class Confirmations:
         return any(finding.bucket not in shown for finding in pending)
 
     def add(self, reduced: FoundFailure) -> None:
-        """Count a reduced failure. The first with its signature goes to be confirmed."""
+        """Count a reduced failure. The first with its signature is submitted for confirmation."""
         finding, name = reduced.finding, reduced.finding.identifier
         self._counts[name] += 1
         self.store.keep_occurrence(name, reduced.failure.task, reduced.failure.number)
@@ -85,7 +85,7 @@ class Confirmations:
             self._withdraw(finding)
             if not finding.latent:
                 self._submit(finding)
-            else:  # no script that needs torch alone can show it
+            else:  # no script that needs only torch can show it
                 self.store.keep_finding(finding, "", "latent")
                 self.folder.write_suspicion(finding)
                 self.campaign.latent[name] = finding
@@ -94,7 +94,7 @@ class Confirmations:
                 findings[name] = replace(findings[name], count=self._counts[name])
 
     def _withdraw(self, finding: AnyFinding) -> None:
-        """Remove what another failure with the signature of this one has as evidence."""
+        """Remove the evidence for this signature if it is from another failure."""
         name, kept = finding.identifier, self.store.finding(finding.identifier)
         if kept is None or kept.finding.same_evidence(finding):
             return
@@ -111,9 +111,9 @@ class Confirmations:
         self.store.keep_finding(finding, script, state)
         kept = self.store.finding(finding.identifier)
         assert kept is not None
-        # An interrupted campaign leaves it as unconfirmed.
+        # While its reproducer runs, the finding is unconfirmed: an interrupt leaves it so.
         if kept.confirmation is None:
-            # A store may come from elsewhere: what it has as script is run only if it is ours.
+            # A store may be from someone else: only run its script if it equals one generated here.
             literal = kept.script == (exact := script_of(finding, literal=True))
             self.folder.write_unconfirmed(kept.finding, exact if literal else script)
             future = self.executor.submit(self.confirm, kept.finding, literal)
@@ -124,7 +124,7 @@ class Confirmations:
         self._pending.append((kept.finding, future))
 
     def _submit_literal(self, finding: AnyFinding) -> bool:
-        """Try the literal script of a finding, unless that is the one that was tried."""
+        """Try the literal script of a finding, unless that is the one that ran."""
         name, kept = finding.identifier, self.store.finding(finding.identifier)
         assert kept is not None
         script = script_of(finding, literal=True)
@@ -136,12 +136,12 @@ class Confirmations:
         return True
 
     def confirm(self, finding: AnyFinding, literal: bool = False) -> Confirmation:
-        """Run the script of a finding in fresh processes that have torch alone."""
+        """Run the script of a finding in fresh processes that have imported only torch."""
         run = functools.partial(_run, self.server)
         return confirm_finding(finding, run, literal=literal)
 
     def take_finished(self) -> None:
-        """Take the results that are there: findings, and unconfirmed failures with the reason."""
+        """Take the finished results: findings, and unconfirmed failures with the reason."""
         confirming, compiling = self.before
         self.campaign.spent.confirming = confirming + self.server.seconds
         self.campaign.spent.compiling = compiling + self._compilers.seconds
@@ -159,7 +159,7 @@ class Confirmations:
         self.campaign.confirming = len(self._pending) + len(self._compiled)
 
     def _keep(self, finding: AnyFinding, confirmation: Confirmation) -> None:
-        """Keep what a reproducer showed, and make the folder that says so."""
+        """Keep what a reproducer showed, and write the folder for that state."""
         name, kept = finding.identifier, self.store.finding(finding.identifier)
         assert kept is not None
         if kept.confirmation is None:
@@ -178,14 +178,14 @@ class Confirmations:
         if kept.torch_compile is not None:
             return
         shown = Reproduced(kept.script, confirmation.output)
-        # Until the answer is there, the issue is about the target alone.
+        # Until the answers are there, the issue is only about the target.
         self.folder.write_confirmed(finding, kept.script, issue_of(finding, shown))
         run = functools.partial(_run, self._compilers)
         task = self._background.submit(run_compiled, finding, shown, run)
         self._compiled.append((finding, task))
 
     def _take_compiled(self) -> None:
-        """Take the answers that are there: what users call replaces the recipe of the target."""
+        """Take the finished answers: a script with `torch.compile` replaces the target's recipe."""
         while self._compiled and self._compiled[0][1].done():
             finding, task = self._compiled.popleft()
             (answered, shown), name = task.result(), finding.identifier
@@ -196,7 +196,7 @@ class Confirmations:
             self.folder.write_confirmed(answered, shown.script, issue)
 
     def stop(self) -> None:
-        """Start no more reproducers, and do not wait for those that run."""
+        """Start no more reproducers, and do not wait for running ones."""
         for executor in (self.executor, self._background):
             executor.shutdown(wait=False, cancel_futures=True)
         for server in (self.server, self._compilers):

@@ -25,7 +25,7 @@ from aliasproof.processes.isolation import Limits, start_server
 from aliasproof.processes.outcome import Death, Raised
 from aliasproof.processes.pool import Pool, RemoteCall
 
-BROUGHT_ALONG = "brought along"  # ops that only scenarios and drawers of arguments add
+BROUGHT_ALONG = "brought along"  # ops that only scenarios and generators of arguments add
 RANKS = ("0", "1", "2", "3", "4", "5", "6 and more")
 SIZES = ("no element", "one element", "up to a vector register", "more than a vector register")
 
@@ -46,7 +46,7 @@ class DrawnPrograms:
     instructions: Counts = field(default_factory=Counts)
 
     def draw(self, seed: int, count: int) -> Iterator[Program]:
-        """Draw and count the programs of a campaign with that seed; each is run in eager."""
+        """Draw and count the programs of a campaign with that seed; each runs in eager."""
         for number in range(-(-count // PROGRAMS_PER_SHARD)):
             own, left = seed * SEEDS_APART + number, count - self.programs
             size = min(left, PROGRAMS_PER_SHARD)
@@ -72,7 +72,7 @@ class DrawnPrograms:
             self.discarded["raises"] += error is not None
 
     def to_json(self) -> dict[str, object]:
-        """The counts as JSON values; whatever can be drawn and was not has the count 0."""
+        """The counts as JSON values, with 0 for whatever could be drawn but was not."""
         counts, by_group = self.instructions, self._ops_by_group()
         played = [name for name in Features().scenarios if name not in CONTENTS]
         return {
@@ -103,7 +103,7 @@ class DrawnPrograms:
         }
 
     def _ops_by_group(self) -> dict[str, tuple[dict[str, int], int]]:
-        """By group, the count of each op, and how many calls of these were dropped."""
+        """By group, the count of each op, and how many calls of the group were dropped."""
         group_of = {operator.name: operator.group for operator in OPERATORS}
         groups: dict[str, dict[str, int]] = {name: {} for name in (*GROUPS, BROUGHT_ALONG)}
         for name in (*group_of, *self.ops):
@@ -115,7 +115,7 @@ class DrawnPrograms:
 
 
 def _with_zeros(counts: Mapping[str, int], names: Sequence[str]) -> dict[str, int]:
-    """The counts of these names, also those of 0, and then all others."""
+    """The counts of these names, 0 included, and then of all others."""
     return {name: counts.get(name, 0) for name in (*names, *counts)}
 
 
@@ -141,7 +141,7 @@ LAYOUT_NAMES = (
 
 
 def layouts(program: Program, view: Input) -> Iterator[str]:
-    """The names among `LAYOUT_NAMES` that fit to an input; several may."""
+    """The names among `LAYOUT_NAMES` that apply to an input, possibly several."""
     strided = [pair for pair in zip(view.sizes, view.strides, strict=True) if pair[0] != 1]
     strides = [stride for _, stride in strided]
     item = view.dtype.itemsize
@@ -197,12 +197,12 @@ def _contents(program: Program) -> Iterator[str]:
 
 # --- drawn python ---------------------------------------------------------------------------------
 #
-# What a hunt draws, counted. Some programs end their process in eager, so workers draw them.
+# Counts of drawn Python programs. Some end their process in eager, so workers draw them.
 
 
 LIMITS = Limits(seconds=600.0, nbytes=6 * 2**30)
 PER_CALL = 50  # programs
-RENEWAL = 20  # calls of a process
+RENEWAL = 20  # calls until a process is replaced
 DIES = "end their process in eager"
 
 
@@ -210,8 +210,8 @@ DIES = "end their process in eager"
 class DrawnPython:
     """Counts of drawn programs.
 
-    `forms` counts how often a form was used in which aliasing situation; `cuts` how many programs
-    are defined, and how Dynamo cuts those that were compiled. `programs` have been drawn.
+    `forms` counts how often a form was used in which aliasing scenario; `cuts` how many programs
+    are defined, and how Dynamo splits those that were compiled. `programs` is the number drawn.
     """
 
     forms: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -219,7 +219,7 @@ class DrawnPython:
     programs: int = 0
 
     def draw(self, seed: int, programs: int, frames: int) -> Iterator[int]:
-        """Draw them, and compile `frames` of them; yields the number of each that was drawn."""
+        """Draw `programs`, and compile `frames` of them; yields each number that was drawn."""
         every = max(programs // frames, 1) if frames else 0
         start_server([__name__])
         start = RemoteCall("", f"{start_worker.__module__}:{start_worker.__name__}")

@@ -1,7 +1,7 @@
 """`Executor`: where the tasks of a campaign run: shards, and reductions of failures.
 
-A task is a pure function of its description. So an executor may run one twice, anywhere, and give
-results in any order: the fold over the results (`campaigns.run.scheduler`) does not know.
+A task is a pure function of its description. So an executor may run one twice, anywhere, and return
+results in any order: the fold over the results (`campaigns.run.scheduler`) does not depend on it.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from aliasproof.processes.isolation import CPU, Limits, memory_available
 from aliasproof.processes.outcome import Outcome, Raised, Returned
 from aliasproof.processes.pool import Pool, RemoteCall
 
-# A user or the kernel sends these to a worker; no program sends them to itself.
+# Only a user or the kernel sends these to a worker; no program sends them to itself.
 OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 ENDED_FROM_OUTSIDE = {f"dies of signal {number:d}" for number in OUTSIDE}
 
 
 class IsolatedReduction(NamedTuple):
-    """The reduction of a failure at whose candidates processes may end."""
+    """The reduction of a failure whose candidates may end their process."""
 
     failure: AnyFailure
 
@@ -43,8 +43,8 @@ Work: TypeAlias = Shard | AnyFailure | IsolatedReduction
 class WorkerEnd(NamedTuple):
     """How a worker ended, as the kind of a violation, and in words.
 
-    `suspects` are the indices of the programs that it was running. `outside` says that a signal
-    ended it that programs do not cause.
+    `suspects` are the indices of the programs that it was running. `outside` says that it was ended
+    by a signal that programs do not cause.
     """
 
     kind: str
@@ -60,10 +60,10 @@ class Mistake(NamedTuple):
 
 
 class Reduction(NamedTuple):
-    """A reduced failure, None if the program did not fail again, and seconds of the processor.
+    """A reduced failure, None if the program did not fail again, and seconds of processor time.
 
-    `mistakes` are the messages of errors of aliasproof itself on candidates. `documented` says why
-    there is none: the documentation allows what the reduced program shows.
+    `mistakes` are the messages of errors of aliasproof itself on candidates. If the documentation
+    allows what the reduced program shows, there is no reduced failure, and `documented` says why.
     """
 
     reduced: AnyFinding | None
@@ -77,9 +77,9 @@ Result: TypeAlias = ShardResult | Reduction | WorkerEnd | Mistake
 
 @dataclass(slots=True)
 class WaitingTasks:
-    """Tasks for which no worker was free yet.
+    """Tasks that wait for a free worker.
 
-    A known bug goes first, since it has its reduced program already, and so does the first failure
+    A known bug goes first, since its reduced program exists already, and so does the first failure
     of a bucket. Other reductions follow, and then shards.
     """
 
@@ -101,26 +101,23 @@ class WaitingTasks:
         return int(seen)
 
     def pop(self) -> tuple[int, Work]:
-        """The task to run next: of tasks of one sort, the oldest."""
+        """The task to run next: the oldest of the highest rank."""
         _, number, work = heapq.heappop(self._heap)
         return number, work
 
 
 class Executor(Protocol):
-    """Runs tasks in worker processes. It is used by one thread, and does not wait for tasks."""
+    """Runs tasks in worker processes. It is used by one thread, and never blocks it."""
 
     @property
     def workers(self) -> int:
-        """How many tasks run at the same time, now."""
+        """How many tasks can run at the same time now."""
 
     def start(self, number: int, work: Work) -> None:
-        """Run a task, which this number names."""
+        """Run a task under this number."""
 
     def finished(self) -> Iterable[tuple[int, Result]]:
-        """The results that came since the last call, each once.
-
-        Raises `UserError` if tasks cannot run.
-        """
+        """The results since the last call, each once. Raises `UserError` if tasks cannot run."""
 
     def wait(self, seconds: float) -> None:
         """Wait until there may be a result, at most `seconds`."""
@@ -129,12 +126,12 @@ class Executor(Protocol):
         """End the workers, whatever they are doing."""
 
 
-# Makes an executor for a plan. It may write into the folder of the run, and says what happens.
+# Makes an executor for a plan, which may write into the folder of the run and reports by `note`.
 MakeExecutor: TypeAlias = Callable[[Plan, RunFolder, Callable[[str], None]], Executor]
 
 START, EXAMINE_SHARD, REDUCE = (f"{CALLS}:{name}" for name in ("start", "examine_shard", "reduce"))
 RENEWAL = 20  # tasks after which a worker is renewed: a target may leak memory and files
-MEMORY_SHARE = 0.8  # of what is free at the start
+MEMORY_SHARE = 0.8  # of the memory that is free at the start
 LEAST_MEMORY = 2 * 2**30  # bytes per worker, however little is free
 # Seconds. A shard takes 1 to 5 and a reduction 1 to 20, so one that takes longer than this hangs.
 TASK_TIMEOUT = 600.0
@@ -156,8 +153,8 @@ def start_pool(
 
     They are for these `targets`, which may be a user's code. Compilers write into the folder
     `compiled`. Each process may allocate `memory` GiB, and dies at a program that takes longer than
-    `limit` seconds, if that is not 0, or at a task that takes longer than `timeout`. Each is
-    renewed after `renewal` tasks. It starts with the first of them.
+    `limit` seconds (if not 0) or at a task that takes longer than `timeout`. Each is replaced after
+    `renewal` tasks. The pool starts with its first task.
 
     A fork costs milliseconds, an import of torch more than a second. The server has run nothing
     else, so workers start in the same state. For CUDA, each process starts from nothing, since CUDA
@@ -167,7 +164,7 @@ def start_pool(
     nbytes = max(int(free), LEAST_MEMORY) if memory is None else int(memory * 2**30)
     if device == CPU:
         start_worker_server(targets)
-    else:  # a process that starts from nothing takes many seconds
+    else:  # do not replace: starting a fresh process takes many seconds
         renewal = 0
     start = RemoteCall("", START, (tuple(targets), str(compiled.absolute()), limit))
     return Pool(start, Limits(timeout, nbytes), workers, 0.0, device, renewal)
@@ -188,7 +185,7 @@ def memory_of_workers() -> tuple[int, int, int]:
 
 @dataclass(slots=True)
 class LocalWorkers:
-    """Runs tasks in a pool. Isolated reductions have another one, whose process is always new."""
+    """Runs tasks in a pool. Isolated reductions have another pool, whose processes run one task."""
 
     workers: int
     pool: Pool
@@ -199,9 +196,9 @@ class LocalWorkers:
 
     @classmethod
     def of(cls, plan: Plan, folder: RunFolder, note: Callable[[str], None]) -> LocalWorkers:
-        """Workers for a plan. Processes start with the first task; `note` has nothing to hear."""
+        """Workers for a plan. Processes start with the first task; `note` is not used."""
         chosen = (folder.compiled_folder(), plan.targets, plan.device, plan.memory, plan.limit)
-        # One process per isolated reduction: what ran before would run on in its forks.
+        # One process per isolated reduction: state left by an earlier task would be in its forks.
         isolating = start_pool(1, *chosen, renewal=1, timeout=ISOLATED_TIMEOUT)
         return cls(plan.workers, start_pool(plan.workers, *chosen), isolating)
 
@@ -228,7 +225,7 @@ class LocalWorkers:
                 assert isinstance(number, int)
                 work = self._running.pop(number)
                 self._isolated -= isinstance(work, IsolatedReduction)
-                self._fill()  # before the result is stored, so that no worker is idle
+                self._fill()  # before the result is yielded, so that no worker is idle
                 yield number, _result(outcome)
 
     def wait(self, seconds: float) -> None:
@@ -245,7 +242,7 @@ def _result(outcome: Outcome) -> Result:
         return result
     if isinstance(outcome, Raised):
         return Mistake(str(outcome.error))
-    # The evidence of a finding.
+    # This text is in the evidence of a finding.
     text = outcome.describe() if outcome.hangs else "Abnormal termination"
     outside = outcome.status in {-signal for signal in OUTSIDE}
     return WorkerEnd(outcome.violation, text, outcome.programs, outside)

@@ -37,8 +37,8 @@ from aliasproof.targets.target import Target
 class FiredSites:
     """By site: how many programs fired it, and in how many its check refused a match.
 
-    Programs that are compiled as one count as one. `discarded` are undefined in eager, or the
-    target rejects them. `lost` programs ended their process.
+    Programs that are compiled as one count as one. `discarded` programs are undefined in eager, or
+    rejected by the target. `lost` programs ended their process.
     """
 
     programs: int = 0
@@ -68,7 +68,7 @@ class FiredSites:
         return total
 
     def to_json(self, target: str, seed: int) -> dict[str, object]:
-        """All sites, as JSON values: those that fired, and why others did not."""
+        """All sites, as JSON values: those that fired, and the reasons why others did not."""
         conditions = conditions_of(target)
         known = {site.name for site in all_sites()}
         sites = [
@@ -96,7 +96,7 @@ class FiredSites:
 
 
 def conditions_of(name: str) -> Conditions:
-    """What decides which sites a target can fire, as its name says."""
+    """What decides which sites a target can fire, read from its name."""
     if user_code(name) is not None:
         return Conditions(inductor=False)
     plain, *variants = name.split(":")
@@ -117,10 +117,10 @@ def fired_sites(
     *,
     rules: int | None = None,
 ) -> FiredSites:
-    """Run the programs of a campaign on a target, in a process of their own, and count.
+    """Run the programs of a campaign on a target, in a separate process, and count.
 
-    `rules` of a hundred programs are derived from rules. `progress` is called with how many
-    programs have run, after each shard. Raises an error of aliasproof itself.
+    `rules` of a hundred programs are derived from rules. `progress` is called after each shard with
+    how many programs have run. Raises an error of aliasproof itself.
     """
     total = FiredSites()
     with tempfile.TemporaryDirectory() as folder:
@@ -134,7 +134,7 @@ def fired_sites(
 
 
 def _of_shard(shard: Shard, pool: Pool) -> FiredSites:
-    """What the programs of a shard fire. Those that end the process are left out."""
+    """What the programs of a shard fire. Programs that end the process are left out."""
     while True:
         pool.submit(RemoteCall("", f"{__name__}:fired_by_shard", (shard,)))
         _, outcome = pool.take()
@@ -151,13 +151,13 @@ def _of_shard(shard: Shard, pool: Pool) -> FiredSites:
 
 
 def fired_by_shard(shard: Shard) -> FiredSites:
-    """What the programs of a shard fire, in this process, which is a worker's."""
+    """What the programs of a shard fire, called in a worker."""
     with cleaned_worker(), recording_for(shard.target) as recorder:
         return fired_by(shard, recorder)
 
 
 def fired_by(shard: Shard, recorder: SiteRecorder) -> FiredSites:
-    """What the programs of a shard fire while a recorder is at work."""
+    """What the programs of a shard fire while a recorder is active."""
     result, target = FiredSites(shard.count, lost=len(shard.skip)), target_named(shard.target)
     drawn = list(enumerate(sample(shard.features(), shard.seed, shard.count)))
     taken = [member for member in drawn if member[0] not in shard.skip]
@@ -173,12 +173,12 @@ def fired_by(shard: Shard, recorder: SiteRecorder) -> FiredSites:
         recorder.take()
         try:
             ran, _ = run_target(Case.of(program).under(target), target, Spent())
-        except Rejected:  # by a variant that finds no part of the program for its operator
+        except Rejected:  # by a variant whose operator applies to no part of the program
             result.discarded += len(members)
             continue
         fired, refused = recorder.take()
         if ran.error is not None and len(members) > 1:
-            # One that raises hides what the others would fire.
+            # In a group, a program that raises hides what the others would fire: split the group.
             middle = len(members) // 2
             waiting[:0] = [members[:middle], members[middle:]]
             continue

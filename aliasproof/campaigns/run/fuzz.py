@@ -2,7 +2,7 @@
 
 Shards draw programs and run them through targets, failures are reduced, reproducers confirm them in
 fresh processes, and the store keeps each result at once. The parent process only schedules and
-writes. So whatever ends it, it goes on where it was (docs/campaigns.md).
+writes. So whatever ends it, it continues where it stopped (docs/campaigns.md).
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from aliasproof.processes.interrupts import Interrupts
 from aliasproof.targets.names import ATEN
 from aliasproof.targets.user_names import grant
 
-# Seconds that work under way may take after the time is up, unless it is due. What is not done then
-# waits in the store until the campaign is started again.
+# Seconds that work under way may take after the time is up, unless it is due. What is unfinished
+# then waits in the store until the campaign is resumed.
 GRACE = 1.0
 WRITTEN_EVERY = 10.0  # seconds between two writes of `run.json`
 
@@ -40,16 +40,16 @@ def fuzz(
     started: float | None = None,
     make_executor: MakeExecutor = LocalWorkers.of,
 ) -> Campaign:
-    """Run a campaign and store its findings under `folder`, or go on with the one that is there.
+    """Run a campaign and store its findings under `folder`, or resume the one in that folder.
 
-    `listener` is called several times per second. The time of the plan counts from `started` on, in
+    `listener` is called several times per second. The time of the plan counts from `started`, in
     seconds of the monotonic clock; by default, from this call. Ctrl-C ends the campaign early:
-    failures that are reduced by then are still confirmed, until a second Ctrl-C. Tasks run where
-    `make_executor` says. Raises `UserError` if the folder cannot be used, if another campaign uses
-    it, or if the disk is full.
+    failures that are already reduced are still confirmed, until a second Ctrl-C. `make_executor`
+    makes what runs the tasks. Raises `UserError` if the folder cannot be used, if another campaign
+    uses it, or if the disk is full.
     """
     interrupts = interrupts or Interrupts()
-    # The start of the workers counts, too.
+    # The start of the workers counts as well.
     started = time.monotonic() if started is None else started
     with interrupts.counted():
         grant(plan.targets)
@@ -57,13 +57,13 @@ def fuzz(
             campaign = Campaign(plan, files.folder, {name: Statistics() for name in plan.targets})
             campaign.notes += notes
 
-            def note(text: str) -> None:  # what happens to the workers
+            def note(text: str) -> None:  # reports what happens to the workers
                 store.events.note(text)
                 campaign.notes.append(text)
 
             executor = make_executor(plan, files, note)
             elapsed, spent = store.elapsed()
-            # CUDA does not work in a fork, which an isolated reduction is made of.
+            # An isolated reduction uses forks, in which CUDA does not work.
             tasks = Tasks(store, files, executor, isolating=plan.device == CPU)
             scheduler = Scheduler(campaign, tasks, started, elapsed)
             seconds = (spent.get("confirming", 0.0), spent.get("compiling", 0.0))
@@ -107,7 +107,7 @@ class _Loop:
     def _search(self) -> None:
         self._report()
         while not self.interrupts.count and self.scheduler.fill():
-            # What is done is taken, whatever the time: all of it, if a run goes on that was over.
+            # Finished work is taken even when the time is up, also when a finished run is resumed.
             if self._late() and not self.scheduler.can_take:
                 break
             reduced = self.scheduler.take()
@@ -118,7 +118,7 @@ class _Loop:
             self._report()
 
     def _late(self) -> bool:
-        """Whether what is under way must wait until the campaign is started again."""
+        """Whether unfinished work must wait until the campaign is resumed."""
         seconds, finish = self.campaign.plan.seconds, self.campaign.plan.finish
         if seconds is None or finish:
             return False
@@ -127,13 +127,13 @@ class _Loop:
         return self.scheduler.elapsed > max(seconds, self.scheduler.before) + more
 
     def _write(self) -> None:
-        # What the search counted until its end: final counts, the shortest suspicious programs.
+        # Only known at the end of the search: final counts, and the shortest suspicious programs.
         findings = self.campaign.findings
         for name, finding in findings.items():
-            # One program was reduced of all.
+            # Only one program of a known bug was reduced, but all failures count.
             if finding.language == ATEN and finding.known:
                 findings[name] = replace(finding, count=self.campaign.known[finding.known])
-            # While a campaign runs, the count on disk is 1: it is not worth a write per violation.
+            # While a campaign runs, the count on disk is 1, to save a write per violation.
             write_finding(self.files.finding_folder(name), findings[name])
         self.files.write_suspicions(suspicions_in_order(self.campaign), self.store.identifiers())
         self.files.remove_leftovers()
@@ -154,5 +154,5 @@ class _Loop:
         counts = (total.programs, total.violating, len(campaign.findings))
         kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         self.store.note_progress(campaign.elapsed, spent, counts, kib, memory_of_workers())
-        # Until the end, `run.json` says that the run did not come to it.
+        # Until the end, `run.json` says that the run was interrupted.
         self.files.write_outcome(campaign.to_json() | ({} if at_end else {"interrupted": True}))

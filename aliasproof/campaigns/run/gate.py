@@ -1,4 +1,4 @@
-"""The gate: a corpus of programs, what each shows, and what changed against a baseline."""
+"""The gate: a corpus of programs, what each shows, and what changed compared with a baseline."""
 
 from __future__ import annotations
 
@@ -45,24 +45,24 @@ from aliasproof.targets.registry import target as target_named
 
 FOLDER = Path(__file__).parents[2] / "corpus" / "gate"
 PROGRAMS = FOLDER / "programs.jsonl"
-COSTLY = "inductor"  # it compiles by C++, so its programs begin first
-SLOW = ("aot-inductor",)  # left out: it compiles a package by C++ for each program
-RENEWAL = 50  # programs of a worker
-COST = 30  # of a program through a compiler that generates code; that through another one is 1
+COSTLY = "inductor"  # it compiles C++, so its programs start first
+SLOW = ("aot-inductor",)  # left out: it compiles a C++ package for each program
+RENEWAL = 50  # programs until a worker is replaced
+COST = 30  # of a program on a compiler that generates code; 1 on any other
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A program of the corpus, and the target that it runs through."""
+    """A program of the corpus, and the target that compiles it."""
 
     target: str
     program: AnyProgram
 
     @property
     def name(self) -> str:
-        """It depends on the target and the program, and on nothing else."""
+        """A name that depends only on the target and the program."""
         digest = hashlib.sha256(self.line().encode()).hexdigest()[:8]
         return f"{self.target.replace(':', '-')}-{digest}"
 
@@ -71,14 +71,14 @@ class Entry:
 
     @classmethod
     def of_line(cls, text: str) -> Entry:
-        """The entry of a line. Raises `UserError` for a program that is none."""
+        """The entry of a line. Raises `UserError` for a malformed program."""
         data = json.loads(text)
         kind = PythonProgram if isinstance(data["program"], str) else Program
         return cls(str(data["target"]), decoded(kind, data["program"]))
 
 
 class Shown(NamedTuple):
-    """What a program shows: a symptom, and the known bug that it is."""
+    """What a program shows: a symptom, and the known bug that it is, if any."""
 
     symptom: Symptom
     known: str | None = None
@@ -98,9 +98,9 @@ class Seen(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """What the programs of a corpus show in one torch, by their names, and the sites that fire.
+    """What the programs of a corpus show in one version of torch, by name, and the sites that fire.
 
-    `vectors` is the width of the vectors of generated code: some bugs show with some widths alone.
+    `vectors` is the width of the vectors of generated code: some bugs show only with some widths.
     """
 
     torch: str
@@ -115,7 +115,7 @@ class Baseline:
         return cls(release(), vector_bits(), shown, tuple(sites))
 
     def write(self, path: Path) -> None:
-        """Write it. Raises `UserError` if that fails."""
+        """Write the baseline. Raises `UserError` if that fails."""
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(json.dumps(encoded(self), indent=1) + "\n", encoding="utf-8")
@@ -124,7 +124,7 @@ class Baseline:
 
     @classmethod
     def read(cls, path: Path) -> Baseline:
-        """Read one. Raises `UserError` if it is none, or of another torch."""
+        """Read a baseline. Raises `UserError` if it is malformed, or of another torch."""
         try:
             baseline: Baseline = decoded(cls, json.loads(path.read_text(encoding="utf-8")))
         except (OSError, *DAMAGE) as error:
@@ -163,7 +163,7 @@ def of_bugs() -> list[Entry]:
 
 
 def distilled_programs() -> list[Entry]:
-    """The programs that campaigns added, since they show or reach what others do not."""
+    """The programs that campaigns added because they show or fire what no other program does."""
     lines = PROGRAMS.read_text(encoding="utf-8").splitlines() if PROGRAMS.exists() else []
     return [*map(Entry.of_line, lines)]
 
@@ -173,7 +173,7 @@ def corpus() -> list[Entry]:
 
 
 def through(entries: Iterable[Entry], targets: Sequence[str]) -> list[Entry]:
-    """The programs, each once through each of these targets that takes its language."""
+    """The programs, each once per target in `targets` that takes its language."""
     programs = dict.fromkeys(entry.program for entry in entries)
     return [
         Entry(name, program)
@@ -191,8 +191,8 @@ def run_entries(
 ) -> dict[str, Seen]:
     """What each program shows, by its name, run in worker processes.
 
-    What is as `expected` is not compared with known bugs, which takes several compiles. `progress`
-    is called with how many programs have run. Raises an error of aliasproof itself.
+    A program that shows what is `expected` is not compared with known bugs, which takes several
+    compiles. `progress` gets the number of programs that have run. Raises errors of aliasproof.
     """
     seen: dict[str, Seen] = {}
     targets = list(dict.fromkeys(entry.target for entry in entries))
@@ -217,17 +217,17 @@ def run_entries(
 
 
 def judge_entry(entry: Entry, expected: Shown | None) -> Seen:
-    """What a program shows, in a worker. What is as expected is the known bug that was expected."""
+    """What a program shows, in a worker. If as `expected`, it is the known bug expected there."""
     outcome.begin(2)
     with cleaned_worker(), recording_for(entry.target) as recorder:
         sites: list[str] = []
 
-        def ran() -> None:  # what follows compiles more, to name what is shown
+        def ran() -> None:  # called before further compiles, which only identify the violation
             sites.extend(recorder.take()[0])
 
         judge = _shown_by_calls if isinstance(entry.program, Program) else _shown_by_python
         seen = judge(entry, expected, ran)
-    # The first program of a process that calls an operator of ours makes its lowering.
+    # Left out: the first program of a process that calls a custom operator creates its lowering.
     return seen._replace(sites=frozenset(site for site in sites if f"/{NAMESPACE}." not in site))
 
 
@@ -266,7 +266,7 @@ def _shown_by_python(entry: Entry, expected: Shown | None, ran: Callable[[], Non
 
 
 class Change(NamedTuple):
-    """A change against a baseline, in a line. What is new fails the gate, and has a finding."""
+    """A line about a change from a baseline. A new violation fails the gate, and has a finding."""
 
     is_new: bool
     text: str
@@ -278,7 +278,7 @@ def changes(
 ) -> list[Change]:
     """What changed: new violations, then bugs and sites that are gone.
 
-    Without a baseline, violations that are no known bug are new.
+    Without a baseline, violations that are not known bugs are new.
     """
     before = Baseline(release(), 0) if baseline is None else baseline
     here = Baseline.of(seen)
@@ -306,12 +306,12 @@ def _is_new(shown: Shown, name: str, baseline: Baseline | None) -> bool:
         return shown.known is None
     if shown.known is None:
         return baseline.shown.get(name) != shown
-    # The baseline can be of a machine whose vectors do not show it.
+    # The baseline may be from a machine whose vector width does not show the bug.
     return shown.known not in baseline.bugs and _could_show(shown.known, baseline.vectors)
 
 
 def _could_show(bug: str, vectors: int) -> bool:
-    """Whether a known bug could show with vectors of this width, as its file says."""
+    """Whether a known bug could show with this vector width, according to its file."""
     known = all_bugs().get(bug)
     return not isinstance(known, KnownBug) or not known.vector_bits or vectors in known.vector_bits
 
@@ -328,7 +328,7 @@ def _finding(entry: Entry, seen: Seen) -> AnyFinding:
 
 # --- distil ---------------------------------------------------------------------------------------
 #
-# `distilled`: the fewest programs that show what campaigns reached (greedy set cover).
+# `distilled`: the fewest programs that show or fire what campaigns reached (greedy set cover).
 
 
 class Fired(NamedTuple):
@@ -339,7 +339,7 @@ class Fired(NamedTuple):
 
 
 class Distilled(NamedTuple):
-    """The programs that campaigns add, what all show, and how many sites the campaigns reached."""
+    """The programs that campaigns add, what all programs show, and how many sites were reached."""
 
     added: list[Entry]
     baseline: Baseline
@@ -349,15 +349,15 @@ class Distilled(NamedTuple):
 def distilled(stores: Sequence[Store], workers: int, progress: Callable[[str], None]) -> Distilled:
     """What the campaigns in these stores add to the programs of known bugs.
 
-    First the shortest program of each finding that shows something else, then programs that fire
-    sites which no other one fires; those of the present corpus are candidates, too. What differs in
-    two runs is left out.
+    First the shortest program of each finding that shows something else, then programs for sites
+    that no other program fires; the programs of the present corpus are candidates, too. Results
+    that differ between two runs are left out.
     """
     bugs, found = of_bugs(), _findings_of(stores)
     progress(f"running {len(bugs)} programs of known bugs and {len(found)} of findings")
     seen = run_entries([*bugs, *found], {}, workers)
     chosen: dict[object, Entry] = {}
-    for entry in [*bugs, *found]:  # of the programs that show one bug, the first
+    for entry in [*bugs, *found]:  # of the programs that show the same bug, take the first
         shown = seen[entry.name].shown
         if shown is not None:
             chosen.setdefault(shown.known or (shown.symptom, type(entry.program)), entry)
@@ -389,14 +389,14 @@ def distilled(stores: Sequence[Store], workers: int, progress: Callable[[str], N
 
 
 def cost(target: str) -> int:
-    """About how many times as long as others a program takes through a target."""
+    """How long a program takes on a target, relative to the fastest targets."""
     return COST if target.partition(":")[0] == COSTLY else 1
 
 
 def cover(choices: Mapping[T, tuple[frozenset[str], int]], wanted: Iterable[str]) -> list[T]:
-    """Choices that have all that is wanted and that any of them has: always the best by its cost.
+    """Greedy set cover of `wanted`: choices that together have all parts that any of them has.
 
-    Each choice has its parts and its cost.
+    Each choice has its parts and its cost; the next one is the best by its cost.
     """
     left = set(wanted)
     chosen: list[T] = []
@@ -413,7 +413,7 @@ def _findings_of(stores: Iterable[Store]) -> list[Entry]:
     """The reduced programs of all findings, the shortest first."""
     found: list[AnyFinding] = []
     for store in stores:
-        # The results of reductions, also of known bugs.
+        # Take the results of reductions, which include known bugs.
         for (text,) in store.all("SELECT reduction FROM failures WHERE reduction IS NOT NULL"):
             reduced = store.json_values(text).get("reduced")
             if reduced is not None:
@@ -423,7 +423,7 @@ def _findings_of(stores: Iterable[Store]) -> list[Entry]:
 
 
 def fired_by_shards(store: Store) -> Iterator[Fired]:
-    """The shards of a store that fired sites. Raises `UserError` for a damaged store."""
+    """The shards of a store whose programs fired sites. Raises `UserError` for a damaged store."""
     for task, text in store.all("SELECT task, result FROM shards ORDER BY rowid"):
         sites = store.json_values(text).get("statistics", {}).get("fired", {})
         shard = store.checked(shard_of, task)
@@ -434,7 +434,7 @@ def fired_by_shards(store: Store) -> Iterator[Fired]:
 
 
 def entries_of(shard: Shard) -> Iterator[Entry]:
-    """The programs of a shard; those that were compiled as one, as one."""
+    """The programs of a shard; programs that were compiled as one are one entry."""
     drawn = list(sample(shard.features(), shard.seed, shard.count))
     for group in shard.groups():
         programs = [drawn[index] for index in group if index not in shard.skip]
@@ -444,5 +444,5 @@ def entries_of(shard: Shard) -> Iterator[Entry]:
 
 
 def corpus_text(entries: Iterable[Entry]) -> str:
-    """The corpus as a file: one program in a line, in the order of names."""
+    """The corpus as a file: one program per line, ordered by name."""
     return "".join(f"{entry.line()}\n" for entry in sorted(entries, key=lambda it: it.name))

@@ -1,7 +1,7 @@
 """Imports Inductor in the server that workers are forked from, and reads its sites.
 
-That takes seconds, in which the first workers would have to wait. So it happens at a later fork,
-and the first workers import Inductor when they need it. Those that replace them need not.
+The import takes seconds, in which the first workers would have to wait. So it happens at a later
+fork: the first workers import Inductor when they need it, and those that replace them have it.
 """
 
 import importlib
@@ -21,7 +21,7 @@ _forks = itertools.count()
 
 
 def _import() -> None:
-    # A worker may fork, too.
+    # A worker may fork, too: only the server imports.
     late = os.getpid() == _server and next(_forks) == os.cpu_count()
     if late and why_off("sites") is None:
         for name in NEEDED:

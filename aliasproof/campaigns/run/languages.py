@@ -1,4 +1,4 @@
-"""What a campaign does with the programs of a language: draws, judges and reduces them."""
+"""What a campaign does with programs of each language: it draws, judges and reduces them."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ from aliasproof.targets.registry import target as target_named
 
 
 def is_waited_for(work: AnyFailure | AnyFinding) -> bool:
-    """Whether a campaign that is over waits for the first finding of a kind.
+    """Whether a campaign whose time is up waits for the first finding of a bucket.
 
-    A reduction of a Python program takes minutes.
+    Not for Python programs: their reduction takes minutes.
     """
     return work.language == ATEN
 
@@ -59,18 +59,18 @@ def judge(shard: Shard, announce: Announce) -> ShardResult:
 def reduce(failure: Any, *, isolated: bool) -> Reduction:
     """Reduce a failure, in a worker; `isolated` if candidates may end their process."""
     if failure.language == PYTHON:
-        # The candidates of one that ended its process before would end it again.
+        # A candidate ended its process in an earlier attempt, and would do so again: try none.
         return reduce_program(failure, 0 if isolated else PYTHON_PROBLEM.most)
     runner = isolated_runner(failure) if isolated else Runner()
     try:
         finding = reduce_failure(failure, runner)
-    except EndedInFork as end:  # where none may: the failure stays as it was drawn
+    except EndedInFork as end:  # where none may: keep the failure as it was drawn
         finding = unreduced(failure, f"a process that reduced it {end.death.kind}")
     return Reduction(finding, 0.0, tuple(runner.mistakes))
 
 
 def failure_of_end(shard: Shard, programs: range, end: WorkerEnd) -> Failure[Program] | None:
-    """The failure of programs that ended a worker; None if eager may be what ended."""
+    """The failure of programs that ended a worker; None if eager may have ended it."""
     if shard.language == PYTHON:
         return None
     together = len(programs) > 1
@@ -81,18 +81,18 @@ def failure_of_end(shard: Shard, programs: range, end: WorkerEnd) -> Failure[Pro
 
 
 def as_drawn(failure: Any, reason: str) -> AnyFinding | None:
-    """A failure as it was drawn, and why; None if it has nothing that a script could show."""
+    """A failure as it was drawn, with the reason; None if no script could show it."""
     return None if failure.language == PYTHON else unreduced(failure, reason)
 
 
-SECONDS = 150.0  # of the processor; after them, no candidate is asked; the limit of a call is above
+SECONDS = 150.0  # processor time for trying candidates, below the limit of a call
 OURS = "no bug of torch, but a mistake of aliasproof, or a program that depends on chance"
 
 
 def judge_programs(shard: Shard, announce: Announce = lambda numbers: None) -> ShardResult:
     """Draw the Python programs of a shard and judge each.
 
-    Those that are skipped end their process. Drawing runs eager, so eager may be what ends it.
+    Skipped programs end their process. Drawing runs eager, so eager may be what ends it.
     """
     result, before = ShardResult(shard), processor_seconds()
     count, skipped = result.statistics, shard.skip.intersection(shard.numbers)
@@ -107,7 +107,7 @@ def judge_programs(shard: Shard, announce: Announce = lambda numbers: None) -> S
                 found = examine(PythonCase(program), target_named(shard.target))
                 cause = found.symptom
                 if cause is not None and not FailsAlike(cause)(program):
-                    cause = None  # a second run does not show it
+                    cause = None  # flaky: a second run does not show it
             except InternalError as mistake:
                 result.mistakes.append(f"program {number}: {mistake}")
                 continue
@@ -134,7 +134,7 @@ def reduce_program(failure: Failure[PythonProgram], most: int = PYTHON_PROBLEM.m
     finding = replace(finding, seed=failure.seed)
     try:
         name = named(finding)
-    except InternalError as mistake:  # what was found stays, without the name of a known bug
+    except InternalError as mistake:  # keep the finding, without the name of a known bug
         return Reduction(finding, 0.0, (str(mistake),))
     return Reduction(name.finding, 0.0, documented=name.documented)
 
@@ -163,7 +163,7 @@ def reduced(
 
 
 def shown_by(program: PythonProgram, target: str) -> Finding[PythonProgram] | None:
-    """What a target does wrong for a program as it is; None if nothing, or it is not judged."""
+    """What a target does wrong for an unreduced program; None if nothing, or not judged."""
     found = examine(PythonCase(program), target_named(target))
     main, layer = found.main, found.at_fault
     if main is None or layer is None:
@@ -172,22 +172,22 @@ def shown_by(program: PythonProgram, target: str) -> Finding[PythonProgram] | No
 
 
 def with_part(finding: Finding[PythonProgram]) -> Finding[PythonProgram]:
-    """The finding with the part of the compiler that experiments name, which compile it again.
+    """The finding with the part of the compiler at fault, which experiments find by more compiles.
 
-    `named` tells some known bugs from others by it.
+    `named` uses the part to distinguish some known bugs.
     """
     return replace(finding, wrong_part=part_of(finding.program, finding.symptom))
 
 
 class NamedFinding(NamedTuple):
-    """A finding with its names; or none, and why the documentation allows what it shows."""
+    """The finding with its names; or None, and why the documentation allows what it shows."""
 
     finding: Finding[PythonProgram] | None = None
     documented: str = ""
 
 
 def named(finding: Finding[PythonProgram]) -> NamedFinding:
-    """The finding with the known bug that it is, and the name that `fuzz` has for it."""
+    """The finding with the known bug that it is, and the identifier that `fuzz` gives it."""
     line = straight_line(finding.program)
     name = line and name_of_line(line, finding.target, finding.oracle)
     if name and name.documented:
@@ -201,9 +201,9 @@ def named(finding: Finding[PythonProgram]) -> NamedFinding:
 
 def is_of_bug(finding: Finding[PythonProgram], bug: PythonBug) -> bool:
     kind = finding.kind
-    if kind.startswith("does not raise"):  # what eager raises tells one from another
+    if kind.startswith("does not raise"):  # distinguished by what eager raises
         kind += ": " + str(finding.evidence.get("message", "")).partition("\n")[0]
-    elif finding.evidence.get("zeros"):  # as a gradient that eager has not
+    elif finding.evidence.get("zeros"):  # for a gradient that is None in eager
         kind += ": zeros"
     cause = (finding.target, finding.oracle, kind)
     return bug.explains(cause, finding.place, finding.program, finding.wrong_part)
@@ -211,15 +211,14 @@ def is_of_bug(finding: Finding[PythonProgram], bug: PythonBug) -> bool:
 
 # --- straight lines -------------------------------------------------------------------------------
 #
-# A Python program that is a line of ATen calls is the `Program` that it is. What a campaign of such
-# programs calls the same violation is then the name of this one, too: one cause is one finding in
-# both languages.
+# A Python program that is a straight line of ATen calls equals a `Program`. Such a program is named
+# as campaigns of `Program`s name its violation, so that one cause is one finding in both languages.
 
 
 class LineName(NamedTuple):
-    """What a campaign of `Program`s calls a violation, and the known bug that it is, if any.
+    """The name of a violation in a campaign of `Program`s, and the known bug that it is, if any.
 
-    `documented` says why it is none, if the documentation of the target allows it.
+    `documented` says why the documentation of the target allows it; then there is no name.
     """
 
     identifier: str = ""
@@ -228,14 +227,14 @@ class LineName(NamedTuple):
 
 
 class _LiftedError(Exception):
-    """Ends a run whose call was lifted."""
+    """Ends a run after its call was lifted."""
 
 
 def straight_line(program: PythonProgram) -> Program | None:
     """The ATen calls of `program`, if it is called once, on tensors that require no gradients.
 
-    None if it has state of its own, returns something else than tensors, or does what a `Program`
-    cannot say. Raises `InternalError` for a mistake of ours.
+    None if it has state of its own, returns anything but tensors, or does what a `Program` cannot
+    express. Raises `InternalError` for a mistake of ours.
     """
     tree = ast.parse(program.source)
     called = [getattr(it.func, "id", "") for it in ast.walk(tree) if isinstance(it, ast.Call)]
@@ -257,7 +256,7 @@ def straight_line(program: PythonProgram) -> Program | None:
         return next(iter(lines), None)
     except InternalError:
         raise
-    except Exception:  # noqa: BLE001 - any error of the program: then it is no line
+    except Exception:  # noqa: BLE001 - any error of the program: then it is not a straight line
         return None
     return None
 
@@ -283,7 +282,7 @@ def _is_plain(value: object) -> bool:
 
 
 def name_of_line(program: Program, target: str, oracle: str) -> LineName | None:
-    """What a campaign calls the violation of this oracle by a target; None if it shows none.
+    """The name of the violation of this oracle by a target; None if the program shows none.
 
     Raises `InternalError` for a mistake of ours.
     """
@@ -294,7 +293,7 @@ def name_of_line(program: Program, target: str, oracle: str) -> LineName | None:
     for it in examination.documented if not examination.failed else ():
         if it.difference.oracle == oracle:
             return LineName(documented=it.limitation.reason)
-    # All that a caller reaches counts as an output of a Python program, also inputs.
+    # For a Python program, all tensors that a caller can reach count as outputs, inputs included.
     if not examination.failed or symptom is None or symptom_class(symptom).split(":")[0] != oracle:
         return None
     known = recognised(program, symptom, reduced=True).known

@@ -22,8 +22,8 @@ from aliasproof.corpus.bug_files import all_bugs
 from aliasproof.ir.errors import UserError, shown
 from aliasproof.targets.names import BOTH
 
-# Rows that another run has too are the same: a task has one result, and a signature one finding.
-# What a reproducer or a person said of a finding is taken from the first run that knows it.
+# Rows that two runs share are equal: a task has one result, and a signature one finding. What a
+# reproducer or a person said about a finding is taken from the first run that has it.
 _COPY = """
 INSERT INTO runs (plan, torch, elapsed, spent, merged)
     SELECT plan, torch, elapsed, spent, 1 FROM other.runs o
@@ -42,11 +42,11 @@ INSERT OR IGNORE INTO replays SELECT * FROM other.replays;
 
 
 def merge(folder: Path, runs: Sequence[Path]) -> Campaign:
-    """Join runs into a new folder, or into one that was merged before. Returns the outcome.
+    """Join runs into a new folder, or into one that was merged earlier. Returns the outcome.
 
-    All runs are read before anything is written: what cannot be read would stay in the joined
-    store. Raises `UserError` if a run is damaged, in use, named twice, made with another torch, or
-    by another command than the others.
+    All runs are read before anything is written: an unreadable row would stay in the joined store.
+    Raises `UserError` if a run is damaged, in use, named twice, made with another torch, or by
+    another command than the others.
     """
     _require_distinct(folder, runs)
     with contextlib.ExitStack() as stack:
@@ -84,7 +84,7 @@ def _require_distinct(folder: Path, runs: Sequence[Path]) -> None:
 
 @contextlib.contextmanager
 def _locked_plan(run: Path) -> Iterator[Plan]:
-    """The plan of a run that can be read whole, and that no campaign may change meanwhile."""
+    """The plan of a run that can be read completely, locked so that no campaign changes it."""
     if not (run / NAME).is_file():
         raise UserError(f"{run} has no {NAME}; name folders of runs")
     lock = RunLock.take(run)
@@ -107,7 +107,7 @@ def _checked_outcome(store: Store, plan: Plan, folder: Path, advice: str) -> Cam
     """The outcome of a store. Raises `UserError` that names the store if it is damaged."""
     try:
         campaign = _outcome(store, plan, folder)
-        for name in store.identifiers():  # folders that will be written
+        for name in store.identifiers():  # these will be names of folders
             RunFolder(folder).finding_folder(name)
         return campaign
     except (*DAMAGE, sqlite3.Error) as reason:
@@ -118,7 +118,7 @@ def _checked_outcome(store: Store, plan: Plan, folder: Path, advice: str) -> Cam
 def _outcome(store: Store, plan: Plan, folder: Path) -> Campaign:
     """The statistics, findings and counts of a store. `plan` says what the run was about.
 
-    The shards of several runs follow no plan, so what a fold decides on its way is not in it.
+    The shards of several runs follow no common plan, so decisions of the scheduler are missing.
     """
     campaign = Campaign(plan, folder, {name: Statistics() for name in plan.targets})
     for target, seed, text in store.all("SELECT target, seed, result FROM shards ORDER BY rowid"):
@@ -161,7 +161,7 @@ def _outcome(store: Store, plan: Plan, folder: Path) -> Campaign:
 
 
 def _joint_plan(plans: Sequence[Plan]) -> Plan:
-    """One plan for the outcome: what all plans say, and the targets of all."""
+    """One plan for the outcome: what all plans have in common, and the targets of all."""
     languages = {plan.language for plan in plans}
     targets = tuple(dict.fromkeys(name for plan in plans for name in plan.targets))
     alike = {"past_known": all(plan.past_known for plan in plans), "share": (1, 1)}

@@ -1,10 +1,10 @@
 """`Scheduler`: the fold of a campaign over the results of shards and reductions.
 
 Shards are taken in the order of the plan, whichever ends first. Reductions are numbered in the
-order in which these shards asked for them, and taken as they end: the number decides which of two
-with one signature is the evidence. So a campaign with the same seed and number of programs finds
-the same, whatever the number of workers and their speed, and however often it was ended and started
-again.
+order in which these shards asked for them, and taken as they end: of two with one signature, the
+lower number is the evidence. So a campaign with the same seed and number of programs finds the
+same, whatever the number of workers and their speed, and however often it was interrupted and
+resumed.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from aliasproof.campaigns.run.tasks import TRIES, Tasks, Ticket
 from aliasproof.campaigns.store.plan import Shard
 from aliasproof.campaigns.store.store import KNOWN, KeptFailure
 
-POLL = 0.05  # seconds between two looks at results that are not there yet
-DONE_EARLY = 100  # shards that may wait for one before them; about 1 MB
-# The share of the time of a campaign in which it draws programs, whatever waits; that share while
-# something is due; and the seconds that are enough for what waits at the end of a long one.
+POLL = 0.05  # seconds between two polls for results
+DONE_EARLY = 100  # shards that may wait for an earlier one; about 1 MB
+# The share of a campaign's time in which it draws programs while other work waits; that share while
+# something is due; and the seconds that are always enough for the waiting work at the end.
 DRAWING, DRAWING_IF_DUE, ENOUGH = 0.85, 0.5, 300.0
 # How often a worker must end at a program, or in a reduction, before these are at fault. A user or
 # the kernel can end any worker, so that a few such ends say little.
@@ -37,7 +37,7 @@ TRIES_IF_FROM_OUTSIDE = 5
 
 
 class FoundFailure(NamedTuple):
-    """A failure, reduced as far as it goes. Shards asked for its reduction as the `number`-th."""
+    """A failure with its finding, reduced if possible. Shards asked for it as the `number`-th."""
 
     finding: AnyFinding
     failure: KeptFailure
@@ -64,7 +64,7 @@ class _Attempt(NamedTuple):
 
 
 class _Suspects(NamedTuple):
-    """Programs of a shard, one or a group, at which a worker ended."""
+    """Programs of a shard, one or a group, that a worker was running when it ended."""
 
     language: str
     target: str
@@ -77,10 +77,10 @@ class Scheduler:
     """Schedules the shards of a plan and the reductions of their failures; counts in `campaign`.
 
     A worker that dies or hangs costs one program. The scheduler attributes the death to the program
-    that the worker was running, once it has ended workers twice, and runs the shard again without
-    that program. If several ran together, it runs them one by one. If none of them dies alone,
-    the group is at fault. `before` are the seconds of the campaign until it was ended and
-    started again. `others_wait` says that findings wait to be confirmed.
+    that the worker was running, once that has ended two workers, and runs the shard again without
+    it. If several programs ran together, it runs them one by one. If none of them ends a worker by
+    itself, the group is at fault. `before` are the seconds that the campaign ran until it was
+    resumed. `others_wait` says that findings wait to be confirmed.
     """
 
     campaign: Campaign
@@ -105,7 +105,7 @@ class Scheduler:
 
     @property
     def elapsed(self) -> float:
-        """Seconds that the campaign has run, with those before it was started again."""
+        """Seconds that the campaign has run, including those before it was resumed."""
         return self.before + time.monotonic() - self.started
 
     @property
@@ -115,7 +115,7 @@ class Scheduler:
 
     @property
     def is_due(self) -> bool:
-        """Whether the first shard is under way, or a first reduced failure of a bucket."""
+        """Whether the first shard is under way, or the first reduced failure of a bucket."""
         failures = [asked.failure for asked in self._reductions]
         buckets = {it.bucket for it in failures if is_waited_for(it)}
         return bool(buckets - self._reduced or (self._queue and not self.campaign.total.programs))
@@ -128,26 +128,26 @@ class Scheduler:
 
     @property
     def _can_take_shard(self) -> bool:
-        # Only the first one is looked at: this makes the order independent of timing.
+        # Only the first shard counts: this makes the order independent of timing.
         return bool(self._queue) and self._queue[0].ticket.outcome is not None
 
     def fill(self) -> bool:
         """Schedule shards. Returns False if the search is over."""
         while self._next is not None and self._is_room():
             patches = self._frequent.patched(self._scheduled)
-            if patches is None:  # not known yet
+            if patches is None:  # still open
                 break
             shard = self._next
             if not self.campaign.plan.past_known:
                 shard = replace(shard, patched=patches)
-            # What is in the store is taken, whatever the time: it is a part of the campaign. And a
-            # campaign judges something, however long its start takes.
+            # A result in the store is always taken: it is a part of the campaign. And a campaign
+            # judges at least one shard, however long its start takes.
             if self._scheduled and self._time_is_up() and not self.tasks.has_result(shard):
                 break
             self._queue.append(self._attempt(shard))
             self._scheduled += 1
             self._next = next(self._shards, None)
-        # While findings are confirmed, the rest of the time waits for more.
+        # While findings wait for confirmation, the campaign uses the rest of its time.
         seconds = self.campaign.plan.seconds
         later = self._next is not None and self.others_wait and seconds is not None
         return self.at_work or (later and self.elapsed <= (seconds or 0.0))
@@ -155,9 +155,9 @@ class Scheduler:
     def _is_room(self) -> bool:
         """Whether to schedule another shard: two per worker, and more if a worker would be idle.
 
-        One shard per worker runs, another one waits, so that no worker is idle while the parent
-        writes. More would only make the end of a timed campaign longer, and stand before the
-        reductions. But no worker waits for a shard or a reduction that takes long.
+        Per worker, one shard runs and another one waits, so that no worker is idle while the parent
+        writes. More would only prolong the end of a timed campaign, and delay the reductions. But
+        no worker waits for a shard or a reduction that takes long.
         """
         workers = self.tasks.executor.workers
         tickets = [
@@ -177,7 +177,7 @@ class Scheduler:
         if self._can_take_shard:
             waiting = len(self._queue)
             failure = self._take_shard(self._queue.popleft())
-            if len(self._queue) < waiting:  # no further attempt
+            if len(self._queue) < waiting:  # no further attempt was queued
                 self._frequent.take()
             return failure
         for asked in self._reductions:
@@ -193,7 +193,7 @@ class Scheduler:
         seconds = self.campaign.plan.seconds
         if seconds is None:
             return False
-        # A campaign ends on time, so the last seconds are for what was found, if it waits.
+        # A campaign ends on time, so its last seconds are for failures and findings that wait.
         found_waits = bool(self._reductions) or self.others_wait
         drawing = DRAWING_IF_DUE if self.is_due else DRAWING if found_waits else 1.0
         return self.elapsed > seconds - min(seconds * (1 - drawing), ENOUGH)
@@ -225,7 +225,7 @@ class Scheduler:
         ends.append(end)
         alone = len(suspects) == 1
         enough = TRIES_IF_FROM_OUTSIDE if end.outside or not suspects else TRIES if alone else 1
-        if sum(earlier.outside == end.outside for earlier in ends) < enough:  # the same again
+        if sum(earlier.outside == end.outside for earlier in ends) < enough:  # not often enough yet
             self._queue.appendleft(self._attempt(shard, attempt.number + 1))
             return None
         if not suspects:
@@ -233,7 +233,7 @@ class Scheduler:
             return None
         if alone:
             rest = replace(shard, skip=shard.skip | {*suspects})
-        else:  # one by one, to see which of them it was
+        else:  # one by one, to find which of them it was
             rest = replace(shard, group=1, suspects=suspects)
         self._queue.appendleft(self._attempt(rest))  # first, so that the order stays
         if not alone:
@@ -242,12 +242,12 @@ class Scheduler:
         if failure is None:
             self.campaign.notes.append(f"program {suspects[0]} of {shard.target} {end.kind}")
             return None
-        # It is a program of the campaign like those that did not end their worker.
+        # It counts as a program of the campaign, like those that did not end their worker.
         self.campaign.add_deadly(shard.target)
         return self._death(attempt, failure)
 
     def _died_together(self, attempt: _Attempt) -> FoundFailure | None:
-        """The failure of programs that ended a worker together, and of which none does alone."""
+        """The failure of programs that ended a worker as a group, while none does by itself."""
         shard = attempt.shard
         if not shard.suspects or shard.skip & {*shard.suspects}:
             return None
@@ -268,12 +268,12 @@ class Scheduler:
 
     def _reduce(self, kept: KeptFailure) -> None:
         failure = kept.failure
-        # Past the known bugs, those that cannot be patched are only counted.
+        # Past the known bugs, a known bug is one that cannot be patched, and is only counted.
         if failure.known is not None and self.campaign.plan.past_known:
             return
         self._violations[failure.alike] += 1
         if not failure.worth_reducing(self._violations[failure.alike]):
-            # A known bug is counted as such, and needs no more than one program as evidence.
+            # A known bug is counted elsewhere, and needs only one program as evidence.
             self.campaign.repeats += failure.known is None
             return
         self._reductions.append(_Asked(next(self._numbers), self.tasks.reduce(kept)))
@@ -306,7 +306,7 @@ class Scheduler:
         if failure.known is None and result.reduced.known:
             self.campaign.known[result.reduced.known] += 1
             self.tasks.store.keep_occurrence(f"{KNOWN}{result.reduced.known}", *kept[1:3])
-            # Only the reduced program showed that it is known.
+            # Only the reduced program showed that it is a known bug.
             if self.campaign.plan.past_known:
                 return None
         self._reduced.add(failure.bucket)
@@ -314,7 +314,7 @@ class Scheduler:
 
 
 def _unreduced_failure(kept: KeptFailure, reason: str, number: int) -> FoundFailure:
-    """A failure as it was drawn, and why it was not reduced."""
+    """A failure as it was drawn, with the reason why it was not reduced."""
     finding = as_drawn(kept.failure, reason)
     assert finding is not None, "only what ends its process is kept unreduced"
     return FoundFailure(finding, kept, number)

@@ -51,16 +51,16 @@ LONGEST_REASON = 160  # characters
 class Statistics:
     """How many programs were drawn, and how many of them ended in each way.
 
-    `discarded` are undefined in eager or rejected. `rejected` counts what the target does not take,
-    by reason. `violating` violate the contract, `documented`
+    `discarded` programs are undefined in eager or rejected. `rejected` counts the programs that the
+    target does not take, by reason. `violating` programs violate the contract, `documented` ones
     differ from eager only as the target documents. `suspicious` programs have right results, but an
     oracle on graphs reports a violation. `companions` differ from eager only if they are compiled
-    together with others. `not_yours` are wrong in a layer before the code of a user; they are no
-    findings. `instructions` counts the instructions drawn. `spent` has the seconds by
-    part, without reduction. `fired` counts programs by the sites of the compiler that they fired,
-    `refused` by those that refused what they matched; programs that are compiled as one count as
-    one. Of Python programs, `dies` counts those that end their process, maybe in eager, and
-    `mistaken` those on which aliasproof itself is wrong.
+    together with others. `not_yours` are wrong in a layer before the code of a user; they are not
+    findings. `instructions` counts the instructions drawn. `spent` has the seconds by part, without
+    reduction. `fired` counts programs by the sites of the compiler that they fired, `refused` by
+    the sites that refused a match; programs that are compiled as one count as one. Of Python
+    programs, `dies` counts those that end their process, maybe in eager, and `mistaken` those on
+    which aliasproof itself is wrong.
     """
 
     programs: int = 0
@@ -95,7 +95,7 @@ class Statistics:
 
     @property
     def wrong(self) -> int:
-        """How many programs violate the contract, and not by a layer before a user's code."""
+        """How many programs violate the contract, and not in a layer before a user's code."""
         return self.violating - self.not_yours
 
     @property
@@ -135,7 +135,7 @@ class Statistics:
 
 @dataclass(slots=True)
 class Suspicions:
-    """Programs with right results, on which an oracle on graphs reports a violation.
+    """Programs with right results on which an oracle on graphs reports a violation.
 
     By symptom: how many programs show it, and the shortest of them.
     """
@@ -156,9 +156,9 @@ class Suspicions:
 class ShardResult:
     """What a shard found, and the seconds of processor time that it took.
 
-    `recognizing` are the seconds spent on whether failures are known bugs, `searching` all others.
-    Last are `failures` of programs that are right alone. `mistakes` are errors of aliasproof itself
-    that cost one program each.
+    `recognizing` are the seconds of checking whether failures are known bugs, `searching` all
+    others. `failures` ends with those of groups, whose programs are right by themselves. `mistakes`
+    are errors of aliasproof itself that cost one program each.
     """
 
     shard: Shard
@@ -172,7 +172,7 @@ class ShardResult:
 
 @dataclass(slots=True)
 class _Firing:
-    """Counts the sites that programs fire, each in its first run, in the result of a shard."""
+    """Adds the sites that programs fire, each in its first run, to the result of a shard."""
 
     recorder: SiteRecorder
     result: ShardResult
@@ -180,7 +180,7 @@ class _Firing:
     _seen: set[int] = field(default_factory=set)
 
     def begin(self, indices: Sequence[int]) -> None:
-        """These programs are about to run. What others fired meanwhile is not theirs."""
+        """Call when these programs are about to run: what fired before is not theirs."""
         self.announce(indices)
         self.recorder.take()
 
@@ -205,11 +205,11 @@ def run_shard(shard: Shard, announce: Announce = lambda indices: None) -> ShardR
         firing = _Firing(recorder, result, announce)
         for group in shard.groups():
             start = time.perf_counter()
-            # Those that are skipped, too: the others must stay the same.
+            # Draw skipped programs, too: the others must stay the same.
             drawn = {index: on_device(next(programs), shard.device) for index in group}
             result.statistics.spent.generation += time.perf_counter() - start
             running = {index: drawn[index] for index in group if index not in shard.skip}
-            # Entered for each group: what a program draws must not depend on patches.
+            # Patch per group, not around the drawing: what is drawn must not depend on patches.
             with patched(shard.patches()):
                 if len(group) > 1:
                     _run_group(running, firing)
@@ -230,7 +230,7 @@ def run_shard(shard: Shard, announce: Announce = lambda indices: None) -> ShardR
 
 @contextmanager
 def _recorded(recorder: SiteRecorder) -> Iterator[None]:
-    """Record under `YOUR_PASS` whether passes of users change the graphs that they get."""
+    """Record under `YOUR_PASS` whether passes of users change their graphs."""
     run = UserPass.__call__
 
     def noting(user_pass: UserPass, module: GraphModule) -> GraphModule:
@@ -248,14 +248,14 @@ def _recorded(recorder: SiteRecorder) -> Iterator[None]:
 
 
 def recording_for(name: str) -> AbstractContextManager[SiteRecorder]:
-    """Record the sites that a target can fire, as its name says: others need no hooks."""
+    """Record the sites that a target can fire, judged by its name: others need no hooks."""
     if why_off("sites") is not None:
         return recording_of(())
     if user_code(name) is not None or "inductor" not in name.partition(":")[0]:
         from aliasproof.generators.sites.wrappers import WITHOUT_INDUCTOR  # noqa: PLC0415 - if on
 
         return recording_of((*WITHOUT_INDUCTOR, SiteKind(YOUR_PASS, list, _recorded)))
-    # Imported here: it needs torch's Inductor, which takes a second. Other targets do without.
+    # Imported late: it needs torch's Inductor, which takes a second; other targets do not need it.
     from aliasproof.generators.sites.all_sites import recording  # noqa: PLC0415
 
     return recording()
@@ -293,10 +293,10 @@ def _add(program: Program, examination: Examination, result: ShardResult) -> Non
         program = examination.shown.as_program(program)
         examination = examine(Case.of(program), target_named(shard.target))
     for ended in (examination.rejected, examination.mistake):
-        if ended is not None:  # it may quote an error after which no program runs in this process
+        if ended is not None:  # the error may be one after which no program can run in this process
             require_sound_process(ended)
     result.statistics.count(examination)
-    # After an error of ours no verdict of this shard is to be trusted.
+    # After an error of aliasproof itself, no verdict of this shard can be trusted.
     if examination.mistake is not None:
         raise examination.mistake
     if examination.symptom is None:

@@ -1,7 +1,7 @@
 """`Tasks`: attempts at shards and reductions, each result kept in the store at once.
 
-A task whose result is in the store does not run again. So a campaign that was killed starts its
-fold over the results anew, and comes to the state in which it was.
+A task whose result is in the store does not run again. So a campaign that was killed repeats its
+fold over the stored results, and reaches the same state.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from aliasproof.campaigns.store.store import KeptFailure, Store
 from aliasproof.ir.program import Program
 from aliasproof.judge.attribution import Symptom
 
-# How often a worker must end at a program, or in a reduction, before these are at fault.
+# How often a worker must end at a program, or in a reduction, before that is at fault.
 TRIES = 2
-# If a user or the kernel ends it, that says nothing of a reduction, which takes long. It must only
-# not go on for ever.
+# A worker ended by a user or the kernel says nothing about a reduction, which takes long. This
+# limit only prevents an endless repetition.
 TRIES_OF_REDUCTION_IF_FROM_OUTSIDE = 20
 
 _Suspicion: TypeAlias = tuple[Symptom, int, Program]
@@ -53,12 +53,12 @@ class Ticket:
 
 
 def task_name(shard: Shard, attempt: int) -> str:
-    """The name of an attempt at a shard in the store: equal ones have equal results."""
+    """The name of an attempt at a shard in the store: attempts of one name have equal results."""
     return json.dumps(encoded(shard) | {"attempt": attempt})
 
 
 def shard_of(task: str) -> Shard:
-    """The shard with an attempt of this name. Raises as `decoded` if the name is damaged."""
+    """The shard with an attempt of this name. Raises like `decoded` if the name is damaged."""
     shard: Shard = decoded(Shard, json.loads(task))
     return shard
 
@@ -81,7 +81,7 @@ def outcome_to_json(outcome: ShardOutcome) -> dict[str, object]:
 
 
 def outcome_from_json(data: Any, shard: Shard, failures: Sequence[AnyFailure] = ()) -> ShardOutcome:
-    """The outcome that `outcome_to_json` gave, with its failures."""
+    """The outcome that `outcome_to_json` wrote, with its failures."""
     if "mistake" in data:
         return Mistake(str(data["mistake"]))
     if "end" in data:
@@ -103,9 +103,9 @@ def outcome_from_json(data: Any, shard: Shard, failures: Sequence[AnyFailure] = 
 
 @dataclass(slots=True)
 class Tasks:
-    """Runs tasks in an executor. Results go into the store.
+    """Runs tasks in an executor, and keeps their results in the store.
 
-    If not `isolating`, programs at whose candidates processes end are not reduced.
+    If not `isolating`, failures whose candidates may end their process are not reduced.
     """
 
     store: Store
@@ -146,7 +146,7 @@ class Tasks:
         if isinstance(work, Shard):
             self.executor.start(number, work)
             return
-        # Workers that were ended from outside say nothing about candidates.
+        # Workers that were ended from outside say nothing about the candidates.
         deadly = work.failure.ends_process or {*work.deaths} - ENDED_FROM_OUTSIDE
         isolated = IsolatedReduction(work.failure)
         self.executor.start(number, isolated if self.isolating and deadly else work.failure)
@@ -154,7 +154,7 @@ class Tasks:
     # --- take results ---
 
     def settle(self) -> None:
-        """Keep the results that are there, in any order."""
+        """Keep the finished results, in any order."""
         for number, result in self.executor.finished():
             ticket = self._running.pop(number)
             if isinstance(result, Mistake):

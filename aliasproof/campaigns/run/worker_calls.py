@@ -1,4 +1,4 @@
-"""What a worker process of a campaign is called for: its start, shards and reductions."""
+"""The functions that worker processes of a campaign run: their start, shards and reductions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from aliasproof.processes import isolation, outcome
 from aliasproof.targets.inductor import forget_compiled
 
 CACHE = "TORCHINDUCTOR_CACHE_DIR"
-_own_cache: list[str] = []  # this worker's folder; torch puts its own into the environment, too
+_own_cache: list[str] = []  # the folder of this worker; torch may put its own into the environment
 
 
 def start(targets: Sequence[str], compiled: str, limit: float) -> None:
@@ -26,21 +26,21 @@ def start(targets: Sequence[str], compiled: str, limit: float) -> None:
 
     Compilers write into the folder `compiled`.
     """
-    # A target may print. Standard output is for results, and standard error for progress.
+    # A target may print, but standard output is for results, and standard error for progress.
     nothing = os.open(os.devnull, os.O_RDWR)
     for descriptor in (0, 1, 2):
         os.dup2(nothing, descriptor)
     isolation.tell_programs_alone()
     outcome.set_limit(limit)
     start_worker(targets)
-    # Compilers write into the folder of this worker: each deletes its own.
+    # Compilers write into a folder of this worker, so that it can delete them by itself.
     os.environ[CACHE] = str(Path(compiled) / str(os.getpid()))
     _own_cache[:] = [os.environ[CACHE]]
 
 
 @contextlib.contextmanager
 def cleaned_worker() -> Iterator[None]:
-    """Afterwards, delete what this worker has compiled: a campaign compiles without end."""
+    """At the end, delete what this worker has compiled: a campaign compiles without limit."""
     try:
         yield
     finally:
@@ -51,7 +51,7 @@ def cleaned_worker() -> Iterator[None]:
 
 
 def examine_shard(shard: Shard) -> ShardResult:
-    """Run a shard, and say which programs run."""
+    """Run a shard, and announce which programs are about to run."""
 
     def announce(indices: Sequence[int]) -> None:
         outcome.begin(1 if len(indices) == 1 else 2)
@@ -62,7 +62,7 @@ def examine_shard(shard: Shard) -> ShardResult:
 
 
 def reduce(work: AnyFailure | IsolatedReduction) -> Reduction:
-    """Reduce a failure. The seconds are those of the processor."""
+    """Reduce a failure; its `seconds` are processor time."""
     before = processor_seconds()
     isolated = isinstance(work, IsolatedReduction)
     failure = work.failure if isinstance(work, IsolatedReduction) else work

@@ -9,19 +9,19 @@ from collections.abc import Sequence
 
 from aliasproof.processes.isolation import prepare_environment, start_server
 
-# By name: the functions run in the other processes.
+# A name, since the functions run in the other processes.
 CALLS = "aliasproof.campaigns.run.worker_calls"
-# All that a worker needs, torch included. The second is what `aliasproof.targets.aot` imports late.
+# All that a worker needs, including torch. `aliasproof.targets.aot` imports the second one late.
 PRELOADED = (CALLS, "torch._functorch.aot_autograd")
-# Imports what a compile by Inductor needs, which takes seconds, when the first workers run.
+# Imports what Inductor needs to compile, which takes seconds, after the first workers have started.
 PRELOADED_FOR_INDUCTOR = ("aliasproof.campaigns.run.inductor_import",)
 
 
 def start_worker_server(targets: Sequence[str], *, early: bool = False) -> None:
-    """Start the server for these targets, unless it runs.
+    """Start the server for these targets, unless it runs already.
 
-    If `early`, this process has done nothing yet. It imports what the server needs and needs most
-    of that itself, so the server is its fork: one import of torch takes less than two.
+    With `early`, this process has done nothing yet. It needs most of what the server imports, so it
+    imports that and forks the server: one import of torch takes less time than two.
     """
     os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # there is one worker per core
     inductor = any(name.startswith("inductor") for name in targets)

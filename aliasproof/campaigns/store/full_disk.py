@@ -1,4 +1,4 @@
-"""`DiskFull`: a run ends since its disk has no room. All that was stored before stays."""
+"""`DiskFull`: a run ends because its disk has no room. What was stored before stays."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from aliasproof.ir.errors import UserError
 
-# A quota and a limit on the size of files say the same as a full disk: no more can be written.
+# A quota and a limit on file size mean the same as a full disk: nothing more can be written.
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _TOLD = re.compile(r"No space left on device|Disk quota exceeded|Errno 28\b")
 
@@ -22,15 +22,15 @@ class DiskFull(UserError):
 
 @contextlib.contextmanager
 def explained(folder: Path, advice: str = "") -> Iterator[None]:
-    """Say in one line why files of a run cannot be written. Raises `UserError`.
+    """Explain in one line why files of a run cannot be written. Raises `UserError`.
 
-    `advice` says what to do when there is room; by default, how to go on with the run.
+    `advice` says what to do when there is room; by default, how to resume the run.
     """
     try:
         yield
     except sqlite3.Error as error:
         name = getattr(error, "sqlite_errorname", "") or type(error).__name__
-        # SQLite tells a full disk in one way, and a quota as an error of input and output.
+        # SQLite reports a full disk as SQLITE_FULL, and a quota as an I/O error.
         if name == "SQLITE_FULL" or name.startswith("SQLITE_IOERR"):
             raise _full(folder, str(error), advice) from error
         raise UserError(f"the store of {folder} cannot be used: {error}") from error
@@ -41,9 +41,9 @@ def explained(folder: Path, advice: str = "") -> Iterator[None]:
 
 
 def require_room(text: str, folder: Path) -> None:
-    """Raises `DiskFull` if a message of a worker tells of a full disk: it is no fault of a target.
+    """Raises `DiskFull` if a message of a worker reports a full disk: no target is at fault.
 
-    Compilers write files, and they report what goes wrong in words of their own.
+    Compilers write files, and report such errors in their own words.
     """
     if _TOLD.search(text):
         raise _full(folder, "a worker could not write")

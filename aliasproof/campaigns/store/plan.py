@@ -32,14 +32,12 @@ from aliasproof.targets.variants import AS_WRITTEN, FREEZING
 
 # --- ways -----------------------------------------------------------------------------------------
 #
-# In which other ways a campaign compiles: variants that reach code which no target runs alone.
-#
-# Only training has a backward graph and tensors that are saved for it, only a second call meets
-# guards and memory of the first, and only with a setting does the first version of
-# auto-functionalization run.
+# In which other ways a campaign compiles: variants that reach code which a plain target never runs.
+# Only training has a backward graph and tensors saved for it, only a second call meets guards and
+# memory of the first, and the first version of auto-functionalization only runs with a setting.
 
 
-# One of this number of shards of a target is compiled in another way.
+# Of each target, one in this many shards is compiled in another way.
 EVERY = 3
 
 
@@ -50,15 +48,15 @@ def _calls_custom_operators(features: Features) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """A variant of these targets, and for which programs it makes a difference."""
+    """A variant for these targets, and the programs for which it makes a difference."""
 
     variant: str
     targets: tuple[str, ...]
     useful: Callable[[Features], bool] = lambda features: True
 
 
-# Those that most users meet are first, since a short campaign gets no further. Programs cannot be
-# glued for variants with gradients, so generated code is tested without.
+# The first are what most users run, since a short campaign gets no further. Programs cannot be
+# glued for variants with gradients, so generated code is tested without gradients.
 WAYS = (
     Way("grad", ("aot", "inductor-fx")),
     Way("symbolic", ("aot", "inductor-fx", "fx-reinplace")),
@@ -67,13 +65,13 @@ WAYS = (
     Way("second-call", ("inductor-fx",)),
     Way("half-grad", ("aot",)),
     Way("freezing", ("inductor-fx",)),
-    # A tensor passed twice has a wrapper of its own where Dynamo does not merge the two.
+    # Where Dynamo does not merge both arguments, a tensor passed twice has a wrapper for each.
     Way("same-input", ("aot", "inductor-fx")),
     Way("kept-outputs", ("inductor",)),
-    Way("cpp.simdlen=1", ("inductor",)),  # scalar code, whatever the processor
+    Way("cpp.simdlen=1", ("inductor",)),  # scalar code on any processor
     Way("cond", ("aot", "inductor-fx")),
     Way("feed-back", ("inductor-fx",)),
-    # Passes on functions of torch, which a graph of Dynamo has.
+    # For passes on functions of torch, which only a graph of Dynamo has.
     Way("as-written:pre_grad_fusion_options=all", ("inductor-fx",)),
     Way(
         "enable_auto_functionalized_v2=False",
@@ -84,10 +82,10 @@ WAYS = (
 
 
 def in_another_way(target: str, shard: int, features: Features) -> str:
-    """The target of the shard with that number: one in several has a variant, in turns.
+    """The target of the shard with that number: one in `EVERY` has a variant, in turns.
 
-    A target that was asked for in a variant stays as it is. Half of the shards of a user's backend
-    are as people write them: functions of torch and methods, and not operators of ATen.
+    A target that is a variant already stays as it is. Half of the shards of a user's backend are
+    written as people do: with functions and methods of torch rather than ATen operators.
     """
     named = target_named(target)
     if named.yours.startswith(YOUR_BACKEND) and named.own(AS_WRITTEN):
@@ -100,21 +98,21 @@ def in_another_way(target: str, shard: int, features: Features) -> str:
 
 
 def takes_python(target: str) -> bool:
-    """Whether Python programs can run through a target: it is a backend of `torch.compile`."""
+    """Whether Python programs can run on a target: it must be a backend of `torch.compile`."""
     return target == EAGER or target_named(target).backend is not None
 
 
 COMMANDS = {ATEN: "fuzz", PYTHON: "hunt", BOTH: "fuzz"}
-PYTHON_SHARE = 4  # with both, one in that many programs is Python; without a number, of the time
+PYTHON_SHARE = 4  # with both languages, one in N programs is Python; without a number, of the time
 # About how many times as long as a shard of most targets a shard of Python programs takes.
 PYTHON_COST = 10.0
 PYTHON_PER_SHARD = 10  # a Python program takes as long as many of ATen calls
 PROGRAMS_PER_SHARD = TURNS_PER_SEED
-FIRST_CUTS = (1, 6)  # programs. The first shard of a campaign on time is cut here.
-START_SHARE = 0.1  # of the time of a shard: the start of a compiler, before the first program
-PROGRAM_LIMIT = 120.0  # seconds. A program takes a hundredth of a second, a compile by C++ ten.
+FIRST_CUTS = (1, 6)  # programs. The first shard of a timed campaign is cut here.
+START_SHARE = 0.1  # of the time of a shard: the start of a compiler, before its first program
+PROGRAM_LIMIT = 120.0  # seconds. A program takes 0.01 s, a compile of C++ ten.
 
-# What decides which programs run, and where. The rest may change when a run goes on.
+# The fields that decide which programs run, and where. Others may change when a run is resumed.
 DECIDING = (
     "language",
     "targets",
@@ -132,12 +130,12 @@ DECIDING = (
 class Shard:
     """`count` programs of one seed through one target. The seed also decides the swarm features.
 
-    The programs with the indices in `skip` do not run: a worker died or hung on them before, or
-    another shard runs them. With `past_known`, torch runs with the known bugs patched. The programs
-    are on `device`. `group` of them are compiled as one. A worker died or hung while those with the
-    indices `suspects` ran together. The known bugs `patched` were frequent before. If `python`,
-    these are the Python programs of the seed from that number on, and `skip` and all indices are
-    their numbers.
+    The programs with the indices in `skip` do not run: a worker died or hung on them in an earlier
+    attempt, or another shard runs them. With `past_known`, torch runs with the known bugs patched.
+    The programs are on `device`. `group` of them are compiled as one. `suspects` are the indices of
+    programs that ran together when a worker died or hung. The known bugs `patched` were frequent in
+    earlier shards. If `python`, the shard has the Python programs of the seed from that number on,
+    and `skip` and all indices are their numbers.
     """
 
     seed: int
@@ -158,7 +156,7 @@ class Shard:
 
     @property
     def numbers(self) -> range:
-        """Of Python programs, their numbers."""
+        """The numbers of its Python programs."""
         first = self.python or 0
         return range(first, first + self.count)
 
@@ -176,7 +174,7 @@ class Shard:
         return features if self.rules is None else replace(features, rules=self.rules)
 
     def patches(self) -> Iterable[KnownBug]:
-        """The known bugs that are patched while programs run."""
+        """The known bugs that are patched while the programs run."""
         if not target_named(self.target).excused:
             return ()
         return (
@@ -187,7 +185,7 @@ class Shard:
         return self._programs(range(index, index + 1))[0]
 
     def together(self, indices: range) -> Program:
-        """The programs with these indices, as one."""
+        """The programs with these indices, glued into one."""
         return glue(self._programs(indices)).program
 
     def _programs(self, indices: range) -> list[Program]:
@@ -209,13 +207,13 @@ class Plan:
     Without either, a campaign runs until it is interrupted. `workers` is the number of processes.
     With `past_known`, torch runs with the known bugs patched, so that only new ones show. Programs
     are on `device`. `group` of them are compiled as one; None for the fastest number for each
-    target. It changes no finding. Of a `share` (index, number), only each `number`-th shard runs,
-    from the `index`-th on, counted from 1. With `finish`, all that was found is reduced and
-    confirmed, however long it takes; without, what is under way when the time is up waits in the
-    store. A program hangs if it takes longer than `limit` seconds. A worker may allocate `memory`
-    GiB; None for a part of what is free. `rules` of a hundred programs are derived from rules of
-    Inductor; None leaves that to the swarm features. With both languages, Python programs run
-    through those targets that take them.
+    target. It does not change the findings. Of a `share` (index, number), only each `number`-th
+    shard runs, starting with the `index`-th, counted from 1. With `finish`, all failures are
+    reduced and confirmed, however long it takes; without, unfinished work waits in the store when
+    the time is up. A program hangs if it takes longer than `limit` seconds. A worker may allocate
+    `memory` GiB; None for a part of what is free. `rules` of a hundred programs are derived from
+    rules of Inductor; None leaves that to the swarm features. With both languages, Python programs
+    run on the targets that take them.
     """
 
     targets: tuple[str, ...]
@@ -239,7 +237,7 @@ class Plan:
 
     @classmethod
     def from_json(cls, data: Any) -> Plan:
-        """The plan of JSON values. Raises `ValueError` for numbers that are out of range."""
+        """The plan from JSON values. Raises `ValueError` for numbers that are out of range."""
         plan: Plan = decoded(cls, data)
         (index, number), above_0 = plan.share, (plan.workers, plan.limit, len(plan.targets))
         limits = (plan.programs, plan.seconds, plan.group, plan.memory)
@@ -256,7 +254,7 @@ class Plan:
         return plan
 
     def require_same_programs(self, stored: Plan | None, folder: Path) -> None:
-        """Raises `UserError` if this is no plan to go on with the run of another plan."""
+        """Raises `UserError` if this plan cannot resume the run of another plan."""
         for name in DECIDING if stored is not None else ():
             here, there = getattr(self, name), getattr(stored, name)
             if here != there:
@@ -267,7 +265,7 @@ class Plan:
                 )
 
     def resume_command(self, folder: object) -> str:
-        """What to type to resume the run in a folder. Code of a user has to be named again."""
+        """The command that resumes the run in a folder. User code has to be named again."""
         own = [name for name in self.targets if user_code(name) is not None]
         named = [option for name in own for option in ("--target", name)]
         return shlex.join(["aliasproof", self.command, *named, "--run", str(folder)])
@@ -275,8 +273,8 @@ class Plan:
     def shards(self) -> Iterator[Shard]:
         """The shards in order.
 
-        The targets take turns, so that a campaign that ends early has tried all of them. A target
-        that takes long has as many turns fewer, and its first one later. Of some targets, each
+        The targets take turns, so that a campaign that ends early has tried all of them. A slow
+        target has proportionally fewer turns, and its first one later. For some targets, every
         third shard has a variant (`in_another_way`).
         """
         index, of = self.share
@@ -293,8 +291,8 @@ class Plan:
         return self.targets if self.language == PYTHON else ()
 
     def _python_shards(self, name: str, first: int, step: int) -> Iterator[tuple[float, Shard]]:
-        """Python programs depend on the seed and their numbers only."""
-        # With both languages, all targets of Python together have a quarter of the time.
+        """The shards with Python programs, which depend only on the seed and their numbers."""
+        # With both languages, all Python targets together get a quarter of the time.
         others = PYTHON_SHARE - 1 if self.language == BOTH else 1
         every = PYTHON_COST * others * len(self.python_targets) / len(self.targets)
         starts = itertools.count(first * PYTHON_PER_SHARD, step * PYTHON_PER_SHARD)
@@ -308,7 +306,7 @@ class Plan:
 
     @property
     def _in_python(self) -> int:
-        """How many of the programs of a target that takes Python are in it."""
+        """How many of a target's programs are Python programs, if it takes Python."""
         return (self.programs or 0) // (PYTHON_SHARE if self.language == BOTH else 1)
 
     def _shards_of(self, name: str, first: int, step: int) -> Iterator[tuple[float, Shard]]:
@@ -316,8 +314,9 @@ class Plan:
         target, programs = target_named(name), self.programs
         if programs is not None and name in self.python_targets:
             programs -= self._in_python
-        # The first programs of a campaign on time are shards of their own, and need no rules. Where
-        # programs are compiled as one, five of them take as long as the rest.
+        # The first programs of a timed campaign have their own shards, and use no rules. Where
+        # programs are compiled as one, five of them take as long as the rest, so there is one cut
+        # only.
         cuts: tuple[int, ...] = FIRST_CUTS if target.group == 1 else FIRST_CUTS[:1]
         cuts = cuts if programs is None else ()
         for turn, number in enumerate(itertools.count(first, step)):
@@ -326,7 +325,7 @@ class Plan:
                 count = min(count, programs - number * PROGRAMS_PER_SHARD)
             if count <= 0:
                 return
-            # Equal seeds for all targets, so that they get the same programs.
+            # The same seeds for all targets, so that they get the same programs.
             seed, group = self.seed * SEEDS_APART + number, self.group or target.group
             way = in_another_way(name, number, swarm(seed))
             shard = Shard(seed, way, count, frozenset(), self.past_known, self.device, group)

@@ -1,7 +1,7 @@
 """`RunContents`: all that a run has found, read from its store for people.
 
-It only reads, also while the run goes on, and whichever torch made the run. It has findings of both
-kinds of programs, with the text of their scripts and issues.
+It only reads, also while the run continues, and whichever version of torch made the run. It has
+findings in both languages, with the text of their scripts and issues.
 """
 
 from __future__ import annotations
@@ -30,11 +30,10 @@ from aliasproof.ir.errors import UserError, did_you_mean, printable
 
 # --- finding states -------------------------------------------------------------------------------
 #
-# The states of findings: what the campaign saw, what a person says, and what replays show.
-#
-# What is said last wins. A person's word ends what replays showed before. A replay in a newer
-# torch shows that a finding is fixed, or that one that was fixed has regressed; so does a campaign
-# in which it shows again.
+# The states of findings: from what the campaign saw, what a person said, and what replays showed.
+# The latest wins. What a person says overrides earlier replays. A replay in a newer torch shows
+# that a finding is fixed, or that a fixed one has regressed; so does a campaign in which it shows
+# again.
 
 
 STATES = {
@@ -51,7 +50,7 @@ STATES = {
 
 
 class Triaged(NamedTuple):
-    """A finding, its state, the link of its issue, a note, and how many failures it has."""
+    """A finding, its state, the link of its issue, a note, and the number of its failures."""
 
     finding: str
     state: str
@@ -73,7 +72,7 @@ def _version(torch: str) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """The findings that a person calls fixed, and the replays of each, the newest torch last."""
+    """The findings that a person called fixed, and the replays of each, the newest torch last."""
 
     called_fixed: frozenset[str]
     replays: Mapping[str, Sequence[Replay]]
@@ -89,23 +88,24 @@ class History:
         return cls(frozenset(finding for (finding,) in said), replays)
 
     def was_fixed(self, finding: str, torch: str) -> bool:
-        """Whether a finding was fixed before this version of torch, which then should be right."""
+        """Whether a finding was fixed before this version of torch, which should then be right."""
         return finding in self.called_fixed or any(
             not replay.shown and _version(replay.torch) < _version(torch)
             for replay in self.replays.get(finding, ())
         )
 
     def state(self, finding: str, said: str, made_with: set[str]) -> tuple[str, str]:
-        """The state after all replays, and what they showed in words.
+        """The state after all replays, and in words what they showed.
 
-        `said` is the state without them, `made_with` are the torches in which it was found.
+        `said` is the state without replays, `made_with` the versions of torch that it was found
+        with.
         """
         replays = self.replays.get(finding, ())
         if not replays:
             return said, ""
         newest = replays[-1]
         if not newest.shown:
-            # Where it was found, a reproducer that shows nothing depends on chance.
+            # If the reproducer shows nothing in the version it was found with, it is flaky.
             flaky = newest.torch in made_with
             return "flaky" if flaky else "fixed", f"gone in torch {newest.torch}"
         if self.was_fixed(finding, newest.torch):
@@ -114,7 +114,7 @@ class History:
 
 
 def triaged(store: Store) -> list[Triaged]:
-    """All findings of a store, with what was said of each last."""
+    """All findings of a store, each with its latest state."""
     times, history = store.occurrences(), History.of(store)
     made_with = {torch for (torch,) in store.all("SELECT torch FROM runs")}
     rows = store.all(
@@ -134,7 +134,7 @@ def triaged(store: Store) -> list[Triaged]:
 def keep_replay(store: Store, finding: str, torch: str, ending: str, *, shown: bool) -> None:
     """Keep what the reproducer of a finding did in a version of torch.
 
-    One that neither shows the finding nor exits 0 tells nothing about it.
+    Ignored if it neither shows the finding nor exits 0, since that says nothing about it.
     """
     if shown or ending == "exits 0":
         store.write("INSERT OR REPLACE INTO replays VALUES (?, ?, ?)", finding, torch, shown)
@@ -142,7 +142,7 @@ def keep_replay(store: Store, finding: str, torch: str, ending: str, *, shown: b
 
 
 def set_state(store: Store, finding: str, state: str, link: str, note: str) -> None:
-    """Keep what a person says of a finding. Raises `UserError` for unknown names."""
+    """Keep what a person says about a finding. Raises `UserError` for unknown names."""
     names = [seen.finding for seen in triaged(store)]
     if finding not in names:
         raise UserError(f"no finding '{finding}' in {store.file}{did_you_mean(finding, names)}")
@@ -158,7 +158,7 @@ _FINDINGS = "SELECT identifier, finding, script, issue, confirmation FROM findin
 
 
 class KeptCase(NamedTuple):
-    """A finding of a run, what is said of it, its script and issue, and the folder for people.
+    """A finding of a run, its state, its script and issue, and its folder for people.
 
     `ending` says how its script ended in a fresh process; empty if it did not run yet.
     """
@@ -175,8 +175,8 @@ class KeptCase(NamedTuple):
 class RunContents:
     """What a run did and found. `moments` are empty for a run that was merged from others.
 
-    `targets` are those of its plans; `programs` and `violating` count by target, variants that the
-    campaign chose among them. `known` counts the violations of known bugs.
+    `targets` are those of its plans; `programs` and `violating` count by target, including variants
+    that the campaign chose. `known` counts the violations of known bugs.
     """
 
     folder: Path
@@ -194,7 +194,7 @@ class RunContents:
 
 
 def read_contents(folder: Path) -> RunContents:
-    """Read a run. Raises `UserError` if the folder is no run, has not begun, or is damaged."""
+    """Read a run. Raises `UserError` if the folder has no run, has not begun, or is damaged."""
     reader = RunReader.open(folder)
     with contextlib.closing(reader), _store_to_read(folder) as store:
         view = reader.view()

@@ -2,9 +2,9 @@
 
 `findings/<identifier>/` has `program.json` (the reduced program), `finding.json` (all the rest),
 `reproducer.py`, and `issue.md` for PyTorch's tracker. `unconfirmed/<identifier>/` has the first
-three for a failure that its reproducer did not show, or not yet. `suspicions/<name>/` has the
-first two. A Python program is in its `finding.json`. `run.json` is the outcome. Each file can be
-read with any editor, and made again from the store. Reading them executes and unpickles nothing.
+three for a failure that its reproducer did not show, or not yet. `suspicions/<name>/` has the first
+two. A Python program is in its `finding.json`. `run.json` is the outcome. Each file can be read
+with any editor, and generated again from the store. Reading them executes and unpickles nothing.
 """
 
 from __future__ import annotations
@@ -38,24 +38,24 @@ MARK = "finding.json"  # a file that each stored case has
 
 @dataclass(frozen=True, slots=True)
 class RunFolder:
-    """Writes the folder of one run. Each file appears in one step, so it is complete or absent."""
+    """Writes the folder of one run. Each file appears atomically, so it is complete or absent."""
 
     folder: Path
 
     @classmethod
     def create(cls, folder: Path) -> RunFolder:
-        """The folder of a new run or of one to go on with. Raises `UserError` if it is neither."""
+        """The folder of a new run or of one to resume. Raises `UserError` if it is neither."""
         try:
             folder.mkdir(parents=True, exist_ok=True)
             require_own_files(folder)
             names = {path.name for path in folder.iterdir()}
-            # A campaign that was killed in its first moment leaves these two.
+            # A campaign that was killed immediately after its start leaves these two.
             if STORE not in names and names - {NAME, EVENTS}:
                 raise UserError(
                     f"run folder {folder} is not empty, and no campaign to go on with; name a new"
                     " one, so that nothing in it is lost"
                 )
-            # This also shows, before any work is done, that the folder can be written.
+            # This also checks, before any work is done, that the folder is writable.
             (folder / NAME).touch()
         except OSError as reason:
             raise UserError(
@@ -67,7 +67,7 @@ class RunFolder:
         return _below(self.folder / "findings", identifier)
 
     def unconfirmed_folder(self, identifier: str) -> Path:
-        """The folder of a failure that is to be confirmed, or that its reproducer did not show."""
+        """The folder of a failure that is not confirmed yet, or whose reproducer showed nothing."""
         return _below(self.folder / "unconfirmed", identifier)
 
     def suspicion_folder(self, name: str) -> Path:
@@ -78,21 +78,21 @@ class RunFolder:
         return self.folder / ".compiled"
 
     def prepare(self) -> None:
-        """Make the folder of findings, and remove what a campaign that was killed left behind."""
+        """Make the folder of findings, and remove what a killed campaign left behind."""
         (self.folder / "findings").mkdir(exist_ok=True)
         self.remove_leftovers()
 
     def write_unconfirmed(self, finding: AnyFinding, script: str) -> None:
-        """Write a finding that is to be confirmed, with its reproducer."""
+        """Write a finding that will be confirmed, with its reproducer."""
         write_case(self.unconfirmed_folder(finding.identifier), finding, script)
 
     def confirm(self, identifier: str) -> bool:
-        """Move a finding from the unconfirmed ones to the findings, in one step.
+        """Move a finding from the unconfirmed ones to the findings, atomically.
 
         False if it is in neither, so that it must be written.
         """
         before, after = self.unconfirmed_folder(identifier), self.finding_folder(identifier)
-        if after.exists():  # moved by a campaign that was killed then
+        if after.exists():  # moved by a campaign that was killed immediately after
             shutil.rmtree(before, ignore_errors=True)
         elif before.exists():
             before.rename(after)
@@ -107,7 +107,7 @@ class RunFolder:
             shutil.rmtree(folder, ignore_errors=True)
 
     def write_suspicions(self, suspicions: Sequence[AnyFinding], latent: Collection[str]) -> None:
-        """Write suspicions, in place of those of an earlier end of this run; `latent` ones stay."""
+        """Write suspicions, replacing those of an earlier end of this run; `latent` ones stay."""
         for folder in (self.folder / "suspicions").glob("*/"):
             if not folder.is_symlink() and folder.name not in latent:
                 shutil.rmtree(folder)
@@ -115,7 +115,7 @@ class RunFolder:
             self.write_suspicion(suspicion)
 
     def write_suspicion(self, finding: AnyFinding) -> None:
-        """Write what only an oracle on graphs reports: nothing confirms it."""
+        """Write a suspicion: only an oracle on graphs reports it, so nothing confirms it."""
         write_finding(self.suspicion_folder(finding.identifier), finding)
 
     def write_outcome(self, outcome: Mapping[str, object]) -> None:
@@ -135,7 +135,7 @@ class RunFolder:
 
 
 def _below(folder: Path, name: str) -> Path:
-    """The file of this name in a folder. A store of another machine may have any names."""
+    """The file of this name in a folder. A store from another machine may contain any names."""
     if name in ("", ".", "..") or Path(name).name != name or not name.isprintable():
         raise UserError(
             f"{shown(name)} is no name of a finding; the store of {folder.parent} is damaged"
@@ -146,7 +146,7 @@ def _below(folder: Path, name: str) -> Path:
 
 
 def write_finding(folder: Path, finding: AnyFinding) -> None:
-    """Write `finding.json`, and `program.json` for ATen calls, into a folder; it is made."""
+    """Write `finding.json`, and `program.json` for ATen calls; creates the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     if isinstance(finding.program, Program):
         write_text(folder / "program.json", dumps(finding.program) + "\n")
@@ -154,7 +154,7 @@ def write_finding(folder: Path, finding: AnyFinding) -> None:
 
 
 def write_case(folder: Path, finding: AnyFinding, script: str, issue: str | None = None) -> None:
-    """Write a finding with its reproducer, and its issue, if any, into a folder; it is made."""
+    """Write a finding, its reproducer, and its issue, if any, into a folder; creates the folder."""
     write_finding(folder, finding)
     write_text(folder / "reproducer.py", script)
     if issue is not None:
@@ -162,7 +162,7 @@ def write_case(folder: Path, finding: AnyFinding, script: str, issue: str | None
 
 
 def read_finding(folder: Path) -> AnyFinding:
-    """Read a finding back, or an unconfirmed failure, or a suspicion.
+    """Read back a finding, an unconfirmed failure, or a suspicion.
 
     Raises `UserError` naming the file if something is missing or malformed.
     """
@@ -171,10 +171,10 @@ def read_finding(folder: Path) -> AnyFinding:
     try:
         if not finding_file.is_file():
             raise UserError(f"{folder} is not a finding: it has no finding.json")
-        if program_file.exists():  # first: its errors name the instruction at fault
+        if program_file.exists():  # first: its errors name the malformed instruction
             program = loads(read_text(program_file, within=folder), str(program_file))
         data: Any = printable_json(json.loads(read_text(finding_file, within=folder)))
-    except OSError as error:  # the folder may not be looked into
+    except OSError as error:  # there may be no permission to read the folder
         raise UserError(f"{folder} cannot be read: {error}") from error
     except (ValueError, RecursionError) as reason:
         raise UserError(
@@ -223,26 +223,26 @@ def locate(given: str) -> Path:
 
 
 def show_command(folder: Path, target: str) -> str:
-    """What to type to see a finding. Code of the user is imported if it is named."""
+    """The command that shows a finding. User code has to be named, since that imports it."""
     named = [] if user_code(target) is None else ["--target", target]
     return shlex.join(["aliasproof", "show", str(folder), *named])
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a file in one step: a reader sees all of it or none of it."""
+    """Write a file atomically: a reader sees all of it or none of it."""
     # In the same folder, since a file can only be renamed within one file system.
     partial = path.with_name(path.name + ".partial")
     partial.unlink(missing_ok=True)  # it may be a link
     with partial.open("x", encoding="utf-8") as file:
         file.write(text)
         file.flush()
-        # Otherwise a file system may store the new name before the contents.
+        # Without it, a file system may store the new name before the contents.
         os.fsync(file.fileno())
     partial.replace(path)
 
 
 def stored_plan(folder: Path) -> Plan | None:
-    """The plan of a run that can go on; None if the folder has none. Raises `UserError`."""
+    """The plan of a run that can be resumed; None if the folder has none. Raises `UserError`."""
     if not (folder / STORE).is_file():
         return None
     with explained(folder):
@@ -255,11 +255,11 @@ def stored_plan(folder: Path) -> Plan | None:
 
 @contextlib.contextmanager
 def opened_run(plan: Plan, folder: Path) -> Iterator[tuple[RunFolder, Store, list[str]]]:
-    """Make the run of a plan, or open it to go on; it is closed at the end of the context.
+    """Create the run of a plan, or open it to resume; it is closed at the end of the context.
 
     Notes say how it begins, for people.
 
-    Raises `UserError` if the folder cannot be used, if another campaign uses it, if its run is of
+    Raises `UserError` if the folder cannot be used, if another campaign uses it, if its run has
     another plan, or if the disk is full.
     """
     with contextlib.ExitStack() as stack:

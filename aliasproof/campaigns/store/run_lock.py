@@ -15,7 +15,7 @@ from aliasproof.campaigns.store.store_schema import NAME as STORE
 from aliasproof.ir.errors import UserError
 
 NAME = ".lock"
-# What a run folder has.
+# All that a run folder may contain.
 FILES = (NAME, "events.jsonl", "run.json", STORE, f"{STORE}-wal", f"{STORE}-shm")
 FOLDERS = ("findings", "suspicions", "unconfirmed", ".compiled")
 
@@ -24,8 +24,8 @@ FOLDERS = ("findings", "suspicions", "unconfirmed", ".compiled")
 class RunLock:
     """The lock of a run folder, from `take` to `release` or to the end of the process.
 
-    The kernel holds it, so that it ends with its process, however that ends. The file names the
-    holder. `stale` is the name of a holder that ended without a word, or empty.
+    The kernel holds it, so it ends with its process, however that ends. The file names the holder.
+    `stale` is the name of a holder that was killed, or empty.
     """
 
     stale: str
@@ -50,7 +50,7 @@ class RunLock:
         return cls(stale, descriptor)
 
     def release(self) -> None:
-        """Let others have the folder."""
+        """Release the lock."""
         # The file stays: if it were removed, two processes could each lock a file of this name.
         _write(self._descriptor, "")
         os.close(self._descriptor)
@@ -59,7 +59,7 @@ class RunLock:
 class Holder(NamedTuple):
     """Who runs a campaign in a folder. The name is empty if nobody does.
 
-    A holder that ended by itself has taken its name away, so one that is gone was `killed`.
+    A holder that ended normally has removed its name, so one whose name is left was `killed`.
     """
 
     name: str
@@ -69,7 +69,7 @@ class Holder(NamedTuple):
     def of(cls, folder: Path) -> Holder:
         """The holder of a run folder.
 
-        The lock is not tried: a campaign that starts at that moment would find it taken.
+        The lock is not tried: a campaign that starts at that moment would see it as taken.
         """
         try:
             descriptor = os.open(folder / NAME, os.O_RDONLY | os.O_CLOEXEC)
@@ -94,7 +94,7 @@ class Holder(NamedTuple):
 def require_own_files(folder: Path) -> None:
     """Raises `UserError` if a run folder has what no run makes: a link, a pipe, a device.
 
-    What is written to a link would leave the folder, and a pipe can be written without an end.
+    Writes to a link would leave the folder, and a pipe can be read without end.
     """
     for path in folder.iterdir():
         kind = path.lstat().st_mode

@@ -1,6 +1,6 @@
 """`RunReader`: what a run has found so far, read from its store while another process writes it.
 
-It only reads, and imports nothing of torch, so that a view of a run starts at once.
+It only reads, and imports nothing of torch, so that a view of a run starts immediately.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from aliasproof.campaigns.store.store_schema import DEADLY, connection_to_read, 
 from aliasproof.campaigns.store.store_schema import NAME as STORE
 from aliasproof.ir.errors import UserError, printable
 
-# Of each attempt at a shard: its target, programs, those with a violation, and those by site.
+# For each attempt at a shard: target, programs, programs with a violation, programs by site.
 _SHARDS = """
 SELECT rowid, target, json_extract(result, '$.statistics.programs'),
     json_extract(result, '$.statistics.violating'), json_extract(result, '$.statistics.fired')
@@ -33,12 +33,12 @@ SELECT f.identifier, json_extract(f.finding, '$.finding.target'), coalesce(t.sta
 ORDER BY f.rowid
 """
 
-# States of what no script has shown, as campaigns count it (`run_contents.STATES`).
+# States of findings that no script has shown, as campaigns count them (`run_contents.STATES`).
 UNCONFIRMED = ("new", "reduced", "flaky", "latent")
 
 
 class Moment(NamedTuple):
-    """A moment of a run: seconds since its start, counts so far, and the KiB of its driver."""
+    """A moment of a run: seconds since its start, counts so far, and its driver's memory in KiB."""
 
     elapsed: float
     programs: int
@@ -48,7 +48,7 @@ class Moment(NamedTuple):
 
 
 class WorkersThen(NamedTuple):
-    """The workers at a moment: their number, their memory together, that of the largest, in KiB."""
+    """The workers at a moment: their number, and the KiB of all together and of the largest."""
 
     elapsed: float
     processes: int
@@ -57,14 +57,14 @@ class WorkersThen(NamedTuple):
 
 
 class FiredSoFar(NamedTuple):
-    """How many sites of the compiler fired, and how many first in the last quarter of the run."""
+    """How many sites of the compiler fired, and how many of them only in the last quarter."""
 
     fired: int
     new: int
 
     @classmethod
     def of(cls, firsts: Collection[int], programs: int) -> FiredSoFar:
-        """`firsts` are the programs that had run when each site fired first, `programs` all."""
+        """`firsts` has per site how many of all `programs` had run when it first fired."""
         return cls(len(firsts), sum(4 * first >= 3 * programs for first in firsts))
 
 
@@ -80,10 +80,10 @@ class FoundSoFar(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RunView:
-    """What a run has done and found so far. `holder` runs it, or was killed, or nobody does.
+    """What a run has done and found so far. `holder` runs it, or was killed, or is empty.
 
-    `command` goes on with it. `seconds` and `limit` are those of its plan: of the whole run, and
-    programs per target. `moments` and `workers` are from the first to the last.
+    `command` resumes it. From its plan, `seconds` is for the whole run, and `limit` is in programs
+    per target. `moments` and `workers` are in order of time.
     """
 
     folder: Path
@@ -104,7 +104,7 @@ class RunView:
 
     @property
     def confirmed(self) -> int:
-        """How many findings there are: what is not confirmed is none yet."""
+        """How many findings are confirmed."""
         return sum(finding.state not in UNCONFIRMED for finding in self.findings)
 
     @property
@@ -116,14 +116,14 @@ class RunView:
         return counts
 
     def rates(self, parts: int) -> list[float]:
-        """Programs per second in each of N parts of the run, of equal length."""
+        """Programs per second in each of `parts` equally long parts of the run."""
         return [
             (after.programs - before.programs) / max(after.elapsed - before.elapsed, 1e-9)
             for before, after in self._parts(parts)
         ]
 
     def found(self, parts: int) -> list[int]:
-        """How many new findings there were in each of N parts of the run."""
+        """How many new findings there were in each of these parts of the run."""
         return [after.findings - before.findings for before, after in self._parts(parts)]
 
     def _parts(self, parts: int) -> list[tuple[Moment, Moment]]:
@@ -138,7 +138,7 @@ class RunView:
 
 @dataclass(slots=True)
 class RunReader:
-    """Reads the store of a run again and again. Shards that were counted are not read again."""
+    """Reads the store of a run repeatedly. Shards that were counted are not read again."""
 
     folder: Path
     _connection: sqlite3.Connection
@@ -149,8 +149,8 @@ class RunReader:
 
     @classmethod
     def open(cls, folder: Path) -> RunReader:
-        """Raises `UserError` if the folder is no run, or has what no run makes."""
-        if folder.is_dir():  # a pipe in place of the lock would be read without an end
+        """Raises `UserError` if the folder has no run, or files that no run makes."""
+        if folder.is_dir():  # a pipe in place of the lock would be read without end
             require_own_files(folder)
         return cls(folder, connection_to_read(folder))
 
@@ -158,24 +158,24 @@ class RunReader:
         self._connection.close()
 
     def view(self) -> RunView:
-        """What is there now. Raises `UserError` if the store cannot be read."""
-        holder = Holder.of(self.folder)  # first: what ends then is written by now
+        """The current state. Raises `UserError` if the store cannot be read."""
+        holder = Holder.of(self.folder)  # first: if it ends now, its last rows are read
         try:
             require_form(self._connection, self.folder / STORE)
             return self._view(holder)
         except sqlite3.Error as error:
             raise UserError(f"{self.folder / STORE} cannot be read: {error}") from error
-        except (TypeError, ValueError) as error:  # anybody may have written it
+        except (TypeError, ValueError) as error:  # anybody may have written the store
             raise UserError(f"{self.folder / STORE} is damaged: {error}") from error
 
     def _view(self, holder: Holder) -> RunView:
-        if not self._all("SELECT 1 FROM sqlite_master"):  # its driver makes the tables now
+        if not self._all("SELECT 1 FROM sqlite_master"):  # its driver has not made the tables yet
             raise UserError(f"{self.folder} has not begun")
         for row, target, programs, violating, fired in self._all(_SHARDS, self._row):
             self._row = row
             for site in json.loads(fired or "{}"):
                 self._first_fired.setdefault(site, self._programs.total())
-            self._programs[target] += int(programs or 0)  # none in an attempt whose worker ended
+            self._programs[target] += int(programs or 0)  # none if the worker ended in the attempt
             self._violating[target] += int(violating or 0)
         deadly = Counter(dict(self._all(DEADLY)))
         plans = self._all(
@@ -187,7 +187,7 @@ class RunReader:
             raise UserError(f"{self.folder} has not begun")
         _, seconds, limit, language = plans[0]
         targets = [name for row in plans for name in re.findall(r'"(.*?)"', row[0])]
-        # A campaign gives variants to some shards, which are targets of their own.
+        # A campaign gives variants to some shards, which count as targets of their own.
         ran = (*targets, *self._programs, *deadly)
         names = {printable(name): name for name in ran}
         return RunView(

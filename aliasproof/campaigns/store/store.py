@@ -1,11 +1,11 @@
 """`Store`: all that a run has found, in one SQLite file.
 
-The store is the truth; `run.json` and the folders of findings are views of it. What is written here
-is durable at once: each method is a transaction, and SQLite waits for the disk.
+The store is authoritative; `run.json` and the folders of findings are views of it. What is written
+here is durable at once: each method is a transaction, and SQLite waits for the disk.
 
 A campaign is a fold over the results of *tasks*: attempts at shards, and reductions. The store has
-the result of each task by its description, so a campaign that starts again takes stored results
-instead of running the tasks, and comes to the same state (see `campaigns.run.tasks`).
+the result of each task by its description, so a resumed campaign takes stored results instead of
+running the tasks, and reaches the same state (see `campaigns.run.tasks`).
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ T = TypeVar("T")
 EVENTS = "events.jsonl"
 _FINDINGS = "SELECT finding, script, issue, confirmation, torch_compile FROM findings "
 
-KNOWN = "known-"  # the identifiers of known bugs start so
+KNOWN = "known-"  # prefix of the identifiers of known bugs
 
 
 class KeptFailure(NamedTuple):
-    """A failure in the store. `number` tells it from the others of its task.
+    """A failure in the store. `number` is its index within its task.
 
     `deaths` says how workers ended that reduced it.
     """
@@ -66,12 +66,12 @@ class KeptFailure(NamedTuple):
 
     @property
     def target(self) -> str:
-        """The target that it was drawn for, which may blame a layer below."""
+        """The target that it was drawn for, which may attribute it to a layer below."""
         return str(json.loads(self.task)["target"])
 
 
 class KeptFinding(NamedTuple):
-    """A finding in the store, and what is known of it so far."""
+    """A finding in the store, and its results so far."""
 
     finding: AnyFinding
     script: str
@@ -88,11 +88,11 @@ class EventLog:
 
     @classmethod
     def open(cls, folder: Path) -> EventLog:
-        """The log of a run folder, to be continued."""
+        """Open the log of a run folder to append to it."""
         flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
         log = cls(os.open(folder / EVENTS, flags, 0o644))
         size = os.fstat(log._descriptor).st_size
-        # A full disk can cut a line.
+        # A full disk can leave an incomplete line.
         if size and os.pread(log._descriptor, 1, size - 1) != b"\n":
             os.write(log._descriptor, b"\n")
         return log
@@ -106,8 +106,7 @@ class EventLog:
         os.close(self._descriptor)
 
 
-# To read a program takes a hundredth of a second, and a campaign reads several times what it has
-# just written.
+# Parsing a program takes 0.01 s, and a campaign reads what it has just written several times.
 @functools.lru_cache(64)
 def _failure_of(text: str) -> AnyFailure:
     failure: AnyFailure = decoded(Failure, json.loads(text))
@@ -129,7 +128,7 @@ class Store:
 
     @classmethod
     def open(cls, folder: Path) -> Store:
-        """Open the store of a folder, or make it. Raises `UserError` if it is of another form."""
+        """Open or create the store of a folder. Raises `UserError` if it has another form."""
         connection = sqlite3.connect(folder / NAME, isolation_level=None)
         connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MOST_BYTES)
         connection.execute("PRAGMA trusted_schema = OFF")
@@ -140,22 +139,22 @@ class Store:
         return cls(folder / NAME, EventLog.open(folder), connection)
 
     def close(self) -> None:
-        """Close the file. What the log has is moved to the store."""
+        """Close the file, after the contents of the write-ahead log are moved into it."""
         self._connection.close()
         self.events.close()
 
     # --- the run ---
 
     def has_begun(self) -> bool:
-        """Whether a campaign, or `merge`, has written what the run is about."""
+        """Whether a campaign, or `merge`, has stored a plan."""
         return self._one("SELECT 1 FROM runs LIMIT 1") is not None
 
     def is_a_run(self) -> bool:
-        """Whether a campaign made this store, and did not merge it."""
+        """Whether a campaign made this store, rather than `merge`."""
         return self._one("SELECT 1 FROM runs WHERE merged = 0") is not None
 
     def copy(self, other: Path, statements: str) -> None:
-        """Copy rows of another store, which the statements call `other`, all or none."""
+        """Copy rows of another store, which the statements call `other`, in one transaction."""
         self.write("ATTACH ? AS other", str(other))
         try:
             with self._connection:
@@ -166,7 +165,8 @@ class Store:
     def plan(self, *, also_merged: bool = False) -> Plan | None:
         """The plan of the run; None if the store is new.
 
-        Raises `UserError` if another torch made it: its programs may do something else in this one.
+        Raises `UserError` if another torch made it: its programs may behave differently in this
+        one.
         """
         row = self._one("SELECT plan, torch, merged FROM runs ORDER BY id LIMIT 1")
         if row is None:
@@ -184,7 +184,7 @@ class Store:
         return self.checked(Plan.from_json, self.json_values(plan))
 
     def keep_plan(self, plan: Plan) -> None:
-        """Keep the plan of this run, or the one that it goes on with."""
+        """Keep the plan of this run, or the one that resumes it."""
         text = json.dumps(encoded(plan))
         if self._one("SELECT id FROM runs") is None:
             version = str(torch.__version__)
@@ -193,7 +193,7 @@ class Store:
             self.write("UPDATE runs SET plan = ?", text)
 
     def elapsed(self) -> tuple[float, dict[str, float]]:
-        """The seconds of the run so far, and those of the processor by part."""
+        """The seconds of the run so far, and the processor seconds by part."""
         rows = self.all("SELECT elapsed, spent FROM runs")
         spent: Counter[str] = Counter()
         for _, parts in rows:
@@ -208,9 +208,9 @@ class Store:
         kib: int,
         workers: tuple[int, int, int],
     ) -> None:
-        """Keep how far the run is: programs, those with a violation, findings; and its memory.
+        """Keep the progress of the run: programs, those with a violation, findings; and its memory.
 
-        `workers` are their number, their memory together and that of the largest, in KiB.
+        `workers` are their number, and the KiB of all together and of the largest.
         """
         with self.transaction():
             self.write("UPDATE runs SET elapsed = ?, spent = ?", elapsed, json.dumps(spent))
@@ -220,7 +220,7 @@ class Store:
     # --- shards and their failures ---
 
     def result(self, task: str) -> dict[str, Any] | None:
-        """The result of an attempt at a shard, as it was kept."""
+        """The stored result of an attempt at a shard; None if it has not run."""
         row = self._one("SELECT result FROM shards WHERE task = ?", task)
         return None if row is None else self.json_values(row[0])
 
@@ -258,8 +258,8 @@ class Store:
             self._note_failure(failure)
 
     def keep_failure(self, task: str, failure: AnyFailure) -> KeptFailure:
-        """Keep the failure of a worker's death during a task, once."""
-        number = -1  # before those of the task itself, which count from 0
+        """Keep, once, the failure that ended the worker of a task."""
+        number = -1  # failures of the task itself count from 0
         if not any(kept.number == number for kept in self.failures(task)):
             self._keep_failure(task, number, failure)
             self._note_failure(failure)
@@ -322,15 +322,15 @@ class Store:
             self.events.note("reduced", finding=finding.identifier, size=finding.size)
 
     def remove_finding(self, identifier: str) -> None:
-        """Remove a finding, but not its occurrences: there will be other evidence."""
+        """Remove a finding, but not its occurrences: it will get other evidence."""
         self.write("DELETE FROM findings WHERE identifier = ?", identifier)
 
     def keep_occurrence(self, identifier: str, task: str, number: int) -> None:
-        """Keep that the failure with this number of a task is one of a finding."""
+        """Keep that the failure with this number of a task is an occurrence of a finding."""
         new = self._connection.execute(
             "INSERT OR IGNORE INTO occurrences VALUES (?, ?, ?)", (identifier, task, number)
         )
-        if new.rowcount:  # and not one from before the campaign was started again
+        if new.rowcount:  # unless the row is from before the campaign was resumed
             self.write(
                 "UPDATE triage SET state = 'regressed', note = note || ' (shows again)'"
                 " WHERE finding = ? AND state = 'fixed'",
@@ -367,7 +367,7 @@ class Store:
     def keep_torch_compile(
         self, finding: AnyFinding, answers: dict[str, str], script: str, issue: str | None
     ) -> None:
-        """Keep what `torch.compile` does with a finding, and the script and issue that tell it."""
+        """Keep what `torch.compile` does with a finding, with the script and issue that show it."""
         self.write(
             "UPDATE findings SET finding = ?, torch_compile = ?, script = ?, issue = ?"
             " WHERE identifier = ?",
@@ -379,7 +379,7 @@ class Store:
         )
 
     def finding(self, identifier: str) -> KeptFinding | None:
-        """A finding and all that is known of it."""
+        """A finding with its results so far; None if the store has none of this name."""
         return next(self._findings("WHERE identifier = ?", identifier), None)
 
     def identifiers(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""The tables of a store (docs/campaigns.md), and what one from elsewhere may not have."""
+"""The tables of a store (docs/campaigns.md), and what a store from elsewhere must not contain."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from aliasproof.ir.errors import UserError, shown
 NAME = "store.sqlite"
 VERSION = 2
 MOST_BYTES = 64 * 2**20  # of one value
-# What reading a value of another form than expected raises.
+# The exceptions of reading a value that has another form than expected.
 DAMAGE = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError)
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS runs (
@@ -42,7 +42,7 @@ CREATE TABLE IF NOT EXISTS workers (
     largest_kib INTEGER NOT NULL);
 """
 TABLES = tuple(re.findall(r"CREATE TABLE IF NOT EXISTS (\w+)", SCHEMA))
-# By target, the programs that end the worker that runs them alone. No result of a shard has them.
+# By target, the programs that end their worker by themselves. No result of a shard has them.
 DEADLY = """
 SELECT target, count(*) FROM failures
 WHERE number = -1 AND NOT json_extract(failure, '$.of_group') GROUP BY target
@@ -50,26 +50,26 @@ WHERE number = -1 AND NOT json_extract(failure, '$.of_group') GROUP BY target
 
 
 def require_texts(script: object, issue: object) -> None:
-    """Raises `TypeError` for the script and the issue of a finding that are no texts."""
+    """Raises `TypeError` unless the script and the issue of a finding are texts."""
     if not isinstance(script, str) or not isinstance(issue, str | None):
         raise TypeError("a script or an issue is no text")
 
 
 def connection_to_read(folder: Path) -> sqlite3.Connection:
-    """A connection that only reads, also while another process writes. Raises `UserError`."""
+    """A read-only connection, also while another process writes. Raises `UserError`."""
     file = folder / NAME
     if not file.is_file():
         raise UserError(f"{folder} has no {NAME}; name the folder of a run")
-    # Of a run that ended, nothing is written beside it either.
+    # A run that ended has no write-ahead log, so the reader need not create files beside it.
     ended = not file.with_name(f"{NAME}-wal").exists()
     uri = f"{file.absolute().as_uri()}?mode=ro{'&immutable=1' if ended else ''}"
     return sqlite3.connect(uri, uri=True, isolation_level=None, timeout=10.0)
 
 
 def require_form(connection: sqlite3.Connection, file: Path) -> None:
-    """Raises `UserError` if a store is of another version, lacks a table, or has what runs as code.
+    """Raises `UserError` if a store has another version, lacks a table, or has what runs as code.
 
-    A store that is new has no table, and version 0.
+    A new store has no table, and version 0.
     """
     try:
         schema = connection.execute("SELECT name, type FROM sqlite_master").fetchall()
