@@ -1,1 +1,1 @@
-"""Stored findings, shown and run again: `show` and `report`."""
+"""Show stored findings and run them again: `show` and `report`."""

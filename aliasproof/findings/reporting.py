@@ -1,7 +1,7 @@
 """`report`: a run, or one finding, read and run again for a report.
 
-Findings run again in a process apart, one after the other, as long as there is time: what needs
-somebody's look comes first. What did not run again is reported as it was found.
+Findings run again in a separate process, one after the other, while there is time: findings that
+need a person's attention come first. The others are reported as they were stored.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ def report(
 ) -> RunReport:
     """The report of a run, or of a finding by its folder or name.
 
-    For up to that many seconds, findings run again; one that was named runs in any case, if there
-    are any seconds. `own` is the target of the user whose code may run. `progress` gets how many of
-    how many are done. Raises `UserError` if there is no such run or finding.
+    Findings run again for up to `seconds`; a single finding runs in any case, unless `seconds` is
+    0. `own` is the target of the user whose code may run. `progress` gets the number of finished
+    findings and of all. Raises `UserError` if there is no such run or finding.
     """
     path = Path(given)
     if not path.exists() and len(path.parts) > 1:
@@ -61,7 +61,7 @@ def report(
                 f" {graph} --finding DIR, and name that folder"
             )
     grant([] if own is None else [own])
-    # A finding has this file; a run, or a folder that is neither, has none.
+    # A finding has this file; a run, or any other folder, has not.
     is_run = path.is_dir() and not (path / MARK).is_file()
     contents = read_contents(path) if is_run else None
     cases = contents.cases if contents is not None else (_single(locate(given)),)
@@ -76,7 +76,7 @@ def report(
 
 
 def _single(folder: Path) -> KeptCase:
-    """The finding in a folder; from its run, if that is there."""
+    """The finding in a folder; read from its run, if that exists."""
     run = folder.parent.parent
     if (run / STORE).is_file():
         cases = read_contents(run).cases
@@ -101,7 +101,7 @@ def _text(file: Path) -> str:
 
 @dataclass(slots=True)
 class _SecondRuns:
-    """Runs findings again, in a process that can die or hang, until the seconds are over."""
+    """Runs findings again, in a process that can die or hang, until the time is over."""
 
     findings: dict[str, AnyFinding]
     seconds: float
@@ -114,7 +114,7 @@ class _SecondRuns:
     def added(
         self, findings: Sequence[ReportedFinding], progress: Progress
     ) -> list[ReportedFinding]:
-        """The findings, those that ran again with what they showed."""
+        """The findings; those that ran again have the new results."""
         ends, result = time.monotonic() + self.seconds, []
         try:
             for number, finding in enumerate(findings):
@@ -149,7 +149,7 @@ class _SecondRuns:
         return replace(finding, second=replace(second, others=self._others(stored)))
 
     def _others(self, finding: AnyFinding) -> dict[str, str]:
-        """What the other targets of the run make of a program."""
+        """The verdicts of the run's other targets on a program."""
         words, program = dict[str, str](), finding.program
         if not isinstance(program, Program):
             return words

@@ -1,6 +1,6 @@
 """A stored finding, run again for a report: verdicts, values, memory and graphs as plain values.
 
-It runs in a process apart (`aliasproof.findings.reporting`), and what it gives is sent from there.
+It runs in a separate process (`aliasproof.findings.reporting`), which sends the results.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ from aliasproof.targets.user_names import grant
 #
 # `first_new_value`: the first call of a graph whose value eager never has.
 #
-# What a compiler makes of a program computes the values that eager has, at some time, and those of
-# its own: the inverse of a view, a copy. The first value that no tensor of eager ever has, on the
-# way to a wrong result, is where a reader should look. It is a hint, and no proof: a compiler may
-# compute a new value and be right.
+# A compiled program computes values that eager has at some time, and others that eager never has:
+# the inverse of a view, a copy. The first value that no tensor of eager ever has, on the way to a
+# wrong result, is where a reader should look. It is a hint, not a proof: a compiler may compute a
+# new value and be right.
 
 
 MOST_ELEMENTS = 1 << 14  # of a value; larger ones are not compared
@@ -53,7 +53,7 @@ RTOL, ATOL = 1e-3, 1e-5
 
 
 class _ValueRecorder(fx.Interpreter):
-    """Runs a graph. `values` has what each node returned, `history` all that its tensors had."""
+    """Runs a graph. `values` has what each node returned, `history` all values of its tensors."""
 
     def __init__(self, graph_module: fx.GraphModule) -> None:
         super().__init__(graph_module)
@@ -75,9 +75,9 @@ def first_new_value(
     after: tuple[fx.GraphModule, Sequence[object]],
     candidates: Collection[str],
 ) -> str | None:
-    """The first node among the candidates whose value no tensor has in a run of `before`.
+    """The first of the candidate nodes whose value no tensor has in a run of `before`.
 
-    Each graph is given with its own inputs. None if there is none, or if a graph does not run.
+    Each graph comes with its inputs. None if there is no such node, or if a graph does not run.
     """
     runs = []
     for graph_module, inputs in (before, after):
@@ -86,7 +86,7 @@ def first_new_value(
         try:
             with torch.no_grad():
                 recorder.run(*inputs)
-        except Exception:  # noqa: BLE001 - a hint is left out; the verdicts say what is wrong
+        except Exception:  # noqa: BLE001 - only a hint is lost; the verdicts say what is wrong
             return None
         runs.append(recorder)
     ours, theirs = runs
@@ -116,19 +116,19 @@ IN_EAGER = "the program in eager, call by call"
 NEW_VALUE = "marked: the first value on the way to the wrong result that eager never has"
 NEW_CALLS = "marked: calls that only this graph has, and that the wrong result comes from"
 OF_VALUES = ("values", "inputs", "equivalence")  # oracles
-MOST_MARKED = 3  # of calls that only a graph has; more tell a reader nothing
+MOST_MARKED = 3  # of calls that only one graph has; more would not help a reader
 TORCH = str(torch.__version__)
-MOST_PATHS = 200  # of what a Python program leaves
+MOST_PATHS = 200  # of what a Python program leaves behind
 
 
 def run_again(finding: AnyFinding, own: str | None) -> SecondRun:
-    """Run a finding again. `own` is the target that the user named, and whose code may run."""
+    """Run a finding again. `own` is the target that the user named; its code may run."""
     grant([] if own is None else [own])
     quiet_torch()
     program = finding.program
     memory, notes = _memory_in_eager(program)
     if finding.kind.startswith((*DEATHS, DEVICE_LOST)):
-        # It would end this process, and the script already shows it.
+        # The program would end this process, and the script already shows the bug.
         status = Status("not run", "Not run again: it would end its process. Run its reproducer.")
         return SecondRun(TORCH, status, strips=memory, notes=notes)
     target = target_named(finding.target)
@@ -159,13 +159,13 @@ def run_again(finding: AnyFinding, own: str | None) -> SecondRun:
 
 
 def _tensors(run: Observation) -> dict[str, torch.Tensor]:
-    """The tensors that a run left, by path or number."""
+    """The tensors that a run left behind, by path or number."""
     left = run.leaves() or run.tensors()
     return {place: leaf for place, leaf in left.items() if isinstance(leaf, torch.Tensor)}
 
 
 def word_on(program: Program, name: str) -> str:
-    """What a target makes of a program, in a few words: the worst verdict, and whose it is."""
+    """The verdict of a target on a program in a few words: the worst, and the oracle's name."""
     quiet_torch()
     target = target_named(name)
     examination = examine(Case.of(program), target, every_oracle=False, attribute=False)
@@ -179,7 +179,7 @@ def word_on(program: Program, name: str) -> str:
 
 
 def changed_by_pass(finding: Finding[Program], own: str | None) -> GraphChange | None:
-    """The graph before and after the pass at fault; None if there is none, or it has no graphs."""
+    """The graph before and after the pass at fault; None if none was found, or it has no graphs."""
     grant([] if own is None else [own])
     quiet_torch()
     target, case = target_named(finding.target), Case.of(finding.program)
@@ -192,7 +192,7 @@ def changed_by_pass(finding: Finding[Program], own: str | None) -> GraphChange |
 
 
 def verdict_of(oracle: str, report: Report) -> OracleVerdict:
-    """What an oracle reports, as lines."""
+    """The report of an oracle as lines."""
     documented = (f"documented: {it.difference.describe()}" for it in report.documented)
     suspected = (f"suspected: {it.describe()}" for it in report.suspected)
     lines = (*(it.describe() for it in report.violations), *documented, *suspected)
@@ -203,7 +203,7 @@ def verdict_of(oracle: str, report: Report) -> OracleVerdict:
 
 
 def _memory_in_eager(program: AnyProgram) -> tuple[tuple[StripSet, ...], tuple[str, ...]]:
-    """The strips of the program in eager; or, as a note, why there are none."""
+    """The strips of the program in eager; or a note that says why there are none."""
     try:
         if isinstance(program, Program):
             lines = [*graph_lines(named_graph(program), input_tensors(program))]
@@ -238,7 +238,7 @@ def _memory_afterwards(
     target: Mapping[str, torch.Tensor],
     aliasing: Report,
 ) -> Iterator[StripSet]:
-    """What both runs leave, by name, if it is the memory that differs: else it says nothing new."""
+    """The memory that both runs leave behind, by name, if the finding is about memory."""
     if finding.oracle not in ("aliasing", "objects", "metadata"):
         return
     violations = aliasing.violations
@@ -255,7 +255,7 @@ def _memory_afterwards(
 
 
 def _stage_inputs(program: Program, stage: Stage) -> Sequence[object] | None:
-    """Fresh inputs of a stage; None if nobody noted them."""
+    """Fresh inputs of a stage; None if they were not recorded."""
     if stage.whole:
         return input_tensors(program)
     if stage.inputs is None or not all(isinstance(it, torch.Tensor) for it in stage.inputs):
@@ -285,9 +285,9 @@ def _marked(
     after: fx.GraphModule,
     stage: Stage,
 ) -> tuple[Sequence[str], str]:
-    """The nodes of a stage that are at fault, as far as anything tells, and why."""
+    """The nodes of a stage that are at fault, if they are found, and why."""
     inputs = _stage_inputs(program, stage)
-    # Within a wrapper, a graph has other inputs and results than the program.
+    # The graph of a wrapped stage has other inputs and results than the program.
     if not stage.whole or inputs is None:
         return (), ""
     if finding.oracle in OF_VALUES:
@@ -301,9 +301,9 @@ def _marked(
 
 
 def renamed_nodes(graph_module: fx.GraphModule, inputs: Sequence[str]) -> fx.GraphModule:
-    """A copy whose nodes are named by their ops, so that graphs of several makers look alike.
+    """A copy whose nodes are named by their ops, so that graphs of different tools look alike.
 
-    Its inputs have these names, if there are as many.
+    Its placeholders get the names `inputs`, if their numbers are equal.
     """
     graph, copies = fx.Graph(), dict[fx.Node, fx.Node]()
     placeholders = graph_module.graph.find_nodes(op="placeholder")

@@ -1,4 +1,4 @@
-"""The command `show`: print what a run has stored, and run it again in the installed torch."""
+"""The command `show`: print a stored case, and run it again in the installed torch."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ from aliasproof.targets.user_names import grant
 def show_finding(given: str, own: str | None = None, *, as_json: bool) -> None:
     """Print a stored case, its program run again, its reproducer, and whether it still fails.
 
-    `own` is the target that the user named: nothing else that is code of theirs is imported.
+    `own` is the target that the user named: no other code of the user is imported.
     """
     folder = locate(given)
     grant([] if own is None else [own])
@@ -66,7 +66,7 @@ def show_finding(given: str, own: str | None = None, *, as_json: bool) -> None:
     if own is not None and target_named(own).name != stored.target:
         raise UserError(f"{given} is of the target {stored.target}, and not of {own}")
     if is_importable(stored.target):
-        # It can be older than this version, and its target gone.
+        # The finding may be from an older version that had a target which no longer exists.
         target = target_named(stored.target)
         quiet_torch()
         summary = target.summary
@@ -84,15 +84,15 @@ def show_finding(given: str, own: str | None = None, *, as_json: bool) -> None:
 
 
 def _run_again(stored: AnyFinding, target: Target) -> tuple[Examination | None, Status]:
-    """Run a stored case again, where its device is. None where it could end this process."""
+    """Run a stored case again on its device. None if that could end this process."""
     program = stored.program
     if isinstance(program, Program):
         try:
             require_device(program.device)
         except UserError as reason:
             return None, Status("not run", f"Not run again: {reason}.")
-    # What a worker reported dead would end this process too. Its script is written anew: what a
-    # folder has as reproducer is shown, and never run.
+    # A case that killed its worker would end this process, too, so its script runs instead. That is
+    # generated from the program: the reproducer in a folder is shown, but never run.
     if stored.kind.startswith((*DEATHS, DEVICE_LOST)):
         done, here = run_text(script_of(stored)), f"in torch {torch.__version__}"
         if done.shown:
@@ -108,16 +108,16 @@ def _print(stored: AnyFinding, summary: str, script: Path, examination: Examinat
     _print_finding(console, stored, summary)
     if examination is not None and examination.trial is not None:
         trial, name = examination.trial, examination.target.name
-        # The stored evidence above can come from another torch, or another machine.
+        # The stored evidence above may be from another torch, or another machine.
         print_heading(console, f"eager beside {name}, run again in torch {torch.__version__}")
         print_rows(console, rows(trial.eager, trial.target), name)
-        # A stored finding has the evidence of its own violation; of a suspicion, nobody wrote it.
+        # A stored finding has the evidence of its own violation; a suspicion has none.
         for violation in () if stored.evidence else examination.violations:
             print_violation(console, violation)
         for stage in trial.build.stages if trial.build is not None else []:
             print_heading(console, f"graph: {stage.name}")
             print_code(console, stage.graph.print_readable(print_output=False))
-    # A script with torch alone cannot show what only oracles on graphs see.
+    # A script that needs only torch cannot show what only oracles on graphs report.
     if not stored.on_graphs:
         _print_reproducer(console, script)
 
@@ -140,7 +140,7 @@ def _print_finding(console: Console, finding: AnyFinding, summary: str) -> None:
 
 
 def _origin(finding: AnyFinding) -> Iterator[str]:
-    """How often it was seen, and what was reduced."""
+    """How often the finding was seen, and what was reduced."""
     if finding.on_graphs and not finding.latent:
         yield (
             f"suspicion: values match, but on {counted(finding.count, 'program')} of the run"
@@ -158,7 +158,7 @@ def _origin(finding: AnyFinding) -> Iterator[str]:
 
 
 def _further(finding: AnyFinding) -> list[tuple[str, str]]:
-    """What else is known of a finding."""
+    """Further facts about a finding, each with its title."""
     lines = []
     if finding.known is not None:
         bug = all_bugs().get(finding.known)
@@ -202,7 +202,7 @@ def status_of(stored: AnyFinding, examination: Examination) -> Status:
             "not judged",
             f"Not judged {here}: the program is undefined in eager: {examination.rejected}.",
         )
-    # The place and the evidence can change with the version of torch.
+    # The location and the evidence can differ between versions of torch.
     kind, violations = (stored.oracle, stored.kind), examination.violations
     if any((violation.oracle, violation.kind) == kind for violation in violations):
         return Status("still there", f"Still there {here}.")
@@ -248,7 +248,7 @@ MOST_CALLS = 200
 
 
 class _CallRecorder(TorchDispatchMode):
-    """Notes each call with the layouts of what it returns, and the storages that it writes."""
+    """Records each call with the layouts of its results, and the storages that it writes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -256,7 +256,7 @@ class _CallRecorder(TorchDispatchMode):
         self._names: dict[int, str] = {}
         self._used: Counter[str] = Counter()
         self._letters: dict[int, str] = {}
-        self._kept: list[torch.Tensor] = []  # so that no address is used again
+        self._kept: list[torch.Tensor] = []  # alive, so that no address is used again
 
     def __torch_dispatch__(
         self, func: OpOverload, types: Iterable[type], args: Sequence[Any] = (), kwargs: Any = None
@@ -311,7 +311,7 @@ class _CallRecorder(TorchDispatchMode):
 
 
 def recorded_lines(program: PythonProgram) -> list[NodeLine]:
-    """The calls of a run in eager, at most `MOST_CALLS`. Raises `Rejected` as a run does."""
+    """The calls of a run in eager, at most `MOST_CALLS`. Raises `Rejected` like any run."""
     recorder = _CallRecorder()
     with torch.compiler.set_stance("force_eager"):
         run_python(program, within=recorder)
