@@ -1,1 +1,1 @@
-"""Processes: run a call in one, limit what it takes, explain how it ended."""
+"""Processes: run a call in a process, limit its resources, explain how it ended."""

@@ -1,7 +1,8 @@
-"""`forked`: makes a call in a fork of this process, so that its death is an answer.
+"""`forked`: makes a call in a fork of this process, so that its death is a result of the call.
 
-For a process that has run no program: what ran before would run on in a fork, and its threads would
-not. A fork takes milliseconds, and inherits the patches, limits and modules of this process.
+Only for a process that has run no program: a fork inherits the state of earlier programs, but not
+their threads. A fork takes milliseconds, and inherits the patches, limits and modules of this
+process.
 """
 
 from __future__ import annotations
@@ -23,15 +24,15 @@ from aliasproof.processes import isolation
 from aliasproof.processes.isolation import PREPARATION, StepBegins
 from aliasproof.processes.outcome import Death, Frame, Outcome, death_of, frames, outcome_here
 
-POLL = 0.05  # seconds between two looks at a fork that does not answer
-# Frames of these folders are on every stack, and say nothing about where it ended.
+POLL = 0.05  # seconds between two polls of a fork that does not answer
+# Frames of these folders are on every stack, so they do not show where the process ended.
 _HARNESS = tuple(
     str(Path(__file__).parents[1] / room) for room in ("processes", "judge", "campaigns")
 )
 
 
 def forked(call: Callable[[], object]) -> Outcome:
-    """What the call returns or raises in a fork, or how it ends that process."""
+    """What the call returns or raises in a fork, or how it ends the fork."""
     ours, theirs = Pipe(duplex=False)
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as stack:
         pid = os.fork()
@@ -43,7 +44,7 @@ def forked(call: Callable[[], object]) -> Outcome:
             return _outcome(pid, ours, stack)
         finally:
             ours.close()
-            with suppress(ProcessLookupError):  # with all that it started
+            with suppress(ProcessLookupError):  # with all processes that it started
                 os.killpg(pid, signal.SIGKILL)
 
 
@@ -53,10 +54,10 @@ def forked(call: Callable[[], object]) -> Outcome:
 def _outcome(pid: int, pipe: Connection, stack: IO[str]) -> Outcome:
     step = PREPARATION
     outcome: Outcome | None = None
-    at_once = os.WEXITED | os.WNOHANG | os.WNOWAIT  # and so that `waitpid` sees its end, too
-    with suppress(EOFError, OSError):  # it has ended
+    at_once = os.WEXITED | os.WNOHANG | os.WNOWAIT  # `waitpid` must still see its end
+    with suppress(EOFError, OSError):  # the fork has ended
         while outcome is None:
-            # A process that the call started may hold the pipe open.
+            # The fork may have ended while a process that it started keeps the pipe open.
             if not pipe.poll(POLL) and os.waitid(os.P_PID, pid, at_once) is not None:
                 break
             if pipe.poll():
@@ -66,7 +67,7 @@ def _outcome(pid: int, pipe: Connection, stack: IO[str]) -> Outcome:
                 else:
                     outcome = message
     if outcome is not None:
-        with suppress(ProcessLookupError):  # nothing is left to do for it
+        with suppress(ProcessLookupError):  # it may have ended already
             os.kill(pid, signal.SIGKILL)
     _, status = os.waitpid(pid, 0)
     outcome = outcome or death_of(os.waitstatus_to_exitcode(status), step)
@@ -76,7 +77,7 @@ def _outcome(pid: int, pipe: Connection, stack: IO[str]) -> Outcome:
 
 
 def _read(stack: IO[str]) -> tuple[Frame, ...]:
-    """The Python frames of a process that ended, the innermost first, as far as they tell."""
+    """The Python frames of a process that ended, the innermost first, without those of _HARNESS."""
     stack.seek(0)
     return tuple(
         # Without the folder of the packages, which differs between machines.
@@ -90,14 +91,14 @@ def _read(stack: IO[str]) -> tuple[Frame, ...]:
 
 
 def _answer(call: Callable[[], object], pipe: Connection, stack: IO[str]) -> NoReturn:
-    """Make the call, send what it gives, and end."""
+    """Make the call, send its result, and end."""
     try:
         os.setsid()
         isolation.die_with_parent()
-        # Whoever asks this process to end means just that.
+        # Without the handlers of the parent: SIGTERM just ends this process.
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         faulthandler.enable(stack, all_threads=False)
         isolation.tell_steps(pipe)
         pipe.send(outcome_here(call))
-    finally:  # a fork must never go on as the process that it was forked from
+    finally:  # a fork must never continue as a copy of its parent
         os._exit(1)

@@ -1,4 +1,4 @@
-"""`Interrupts`: Ctrl-C is counted, and looked at between two steps of a campaign."""
+"""`Interrupts`: counts Ctrl-C, and is checked between two steps of a campaign."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def raise_interrupt() -> None:
 class Interrupts:
     """How often the user pressed Ctrl-C, or asked the process to end (SIGTERM).
 
-    Raised in the middle of a step, a `KeyboardInterrupt` could leave it half done, and lose a
-    process that is being started. So it is only counted. At the third one, in case a step
-    hangs, `at_third` is called, which must not return.
+    If `KeyboardInterrupt` were raised in the middle of a step, the step could stay half done, and a
+    process that is being started could be lost. So Ctrl-C is only counted. The third one calls
+    `at_third`, which must not return, in case a step hangs.
     """
 
     count: int = 0
@@ -32,7 +32,7 @@ class Interrupts:
 
     @contextlib.contextmanager
     def counted(self) -> Iterator[None]:
-        """Count instead of raising, until the context ends."""
+        """Count Ctrl-C instead of raising, until the context ends."""
         with signal_handler(signal.SIGINT, self._note), signal_handler(signal.SIGTERM, self._note):
             yield
 
@@ -48,7 +48,7 @@ def signal_handler(number: signal.Signals, handler: Handler) -> Iterator[None]:
 
     Only the main thread may set signal handlers; in another one, nothing changes.
     """
-    # A caller may run a campaign in a thread, as a test or a notebook does.
+    # A campaign may run in a thread, for example in a test or a notebook.
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -61,8 +61,8 @@ def signal_handler(number: signal.Signals, handler: Handler) -> Iterator[None]:
 
 @contextlib.contextmanager
 def sigint_ignored_by_children() -> Iterator[None]:
-    """A process that starts in this context ignores Ctrl-C. This one handles it at the end."""
-    # A signal that is blocked waits, whatever its handler is.
+    """Processes started in this context ignore Ctrl-C. This process handles it at the end."""
+    # A blocked signal stays pending, whatever its handler is.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         with signal_handler(signal.SIGINT, signal.SIG_IGN):

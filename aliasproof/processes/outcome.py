@@ -1,4 +1,4 @@
-"""What became of a call: it returned, it raised, or it ended its process."""
+"""The outcome of a call: it returned, it raised, or it ended its process."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from aliasproof.ir.errors import (
 
 # --- time limit -----------------------------------------------------------------------------------
 #
-# The time limit of a program in a worker process: the process dies of SIGALRM at its end.
+# The time limit of a program in a worker process: SIGALRM ends the process.
 #
-# A handler in Python could not end a loop in C++, so there is none. The parent sees which signal
-# ended the worker, and calls it a hang. The timer of the kernel does not follow a clock that
-# jumps.
+# There is no handler, since a handler in Python could not end a loop in C++. The parent sees which
+# signal ended the worker, and reports a hang. The kernel's timer is not affected when the clock is
+# set.
 
 
 HANGS = signal.SIGALRM  # the signal that ends a worker whose program takes too long
 
-_seconds = 0.0  # no limit, as in any process that is not a worker
+_seconds = 0.0  # no limit, as in all processes except workers
 
 
 def set_limit(seconds: float) -> None:
     """Set the limit of this process for one program."""
-    global _seconds  # noqa: PLW0603 - it is of the process, like the timer
+    global _seconds  # noqa: PLW0603 - one per process, like the timer
     _seconds = seconds
 
 
@@ -51,12 +51,12 @@ def lowered(seconds: float) -> Iterator[None]:
 
 
 def begin(times: float = 1.0) -> None:
-    """A program begins, or something that may take `times` as long. What ran before has ended."""
+    """Start the time limit for a program, or for work that may take `times` as long."""
     signal.setitimer(signal.ITIMER_REAL, times * _seconds)
 
 
 def end() -> None:
-    """Nothing runs."""
+    """Stop the time limit."""
     signal.setitimer(signal.ITIMER_REAL, 0)
 
 
@@ -64,7 +64,7 @@ def end() -> None:
 
 
 DEVICE_LOST, OUT_OF_MEMORY = "loses its device", "runs out of memory"  # kinds of deaths
-# The kinds of violations start so whose target ends its process.
+# Prefixes of the kinds of violations whose target ends its process.
 DEATHS = ("dies", "hangs", OUT_OF_MEMORY)
 
 
@@ -96,11 +96,11 @@ class Raised:
 
 @dataclass(frozen=True, slots=True)
 class Death:
-    """A call ended its process, or had to be ended. `kind` says how, such as 'dies of signal 11'.
+    """A call ended its process, or the process was killed. `kind` says how: 'dies of signal 11'.
 
-    `step` is what the process was doing. `stack` are its Python frames, the innermost first.
-    `status` is its exit status, negative for a signal; None if it was ended. The programs with the
-    indices `programs` were running.
+    `step` is what the process was doing. `stack` has its Python frames, the innermost first.
+    `status` is its exit status, negative for a signal; None if it was killed. `programs` are the
+    indices of the programs that were running.
     """
 
     kind: str
@@ -112,16 +112,16 @@ class Death:
 
     @property
     def hangs(self) -> bool:
-        """True if the process was ended since a step took too long."""
+        """True if the process was killed because a step took too long."""
         return self.kind == "hangs"
 
     def describe(self) -> str:
-        """How it ended, for people."""
+        """How the process ended, for people."""
         return f"{self.kind} ({self.detail})" if self.detail else self.kind
 
     @property
     def violation(self) -> str:
-        """How it ended, as the kind of a violation in a campaign."""
+        """How the process ended, as the kind of a violation in a campaign."""
         if self.status is None:
             return self.kind
         if self.status == -HANGS:
@@ -135,19 +135,19 @@ Outcome: TypeAlias = Returned | Raised | Death
 
 
 def death_of(status: int | None, step: str, stack: tuple[Frame, ...] = ()) -> Death:
-    """The death of a process with this exit status; None if it lives on with its pipe closed."""
+    """The death of a process with this exit status; None if it lives but closed its pipe."""
     if status is None:
         return Death("closes all its files", step, "", stack, 1)
     if status >= 0:
         return Death(f"exits with status {status}", step, "", stack, status)
     name = signal.Signals(-status).name if -status in set(signal.Signals) else ""
-    # The kernel kills what takes the last of the machine's memory.
+    # The kernel kills a process when the machine is out of memory.
     detail = f"{name}, perhaps out of memory" if -status == signal.SIGKILL else name
     return Death(f"dies of signal {-status}", step, detail, stack, status)
 
 
 def outcome_here(call: Callable[[], object]) -> Outcome:
-    """Make a call in this process. What would end the process is a `Death` without its step."""
+    """Make a call in this process. An exception that would end it becomes a `Death`."""
     try:
         return _run_call(call)
     except (UserError, Rejected, InternalError) as error:

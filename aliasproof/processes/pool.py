@@ -1,9 +1,9 @@
 """`Pool`: isolated processes that make the same first call, and then share a queue of calls.
 
-The first call prepares what the others need, such as the import of a user's file. It is paid once
-per process, so one process makes all calls as long as they are short. If a call takes longer than
-the pool has patience, another process prepares itself for the calls that wait. So a slow call
-delays no other for long, and short ones cost no second preparation.
+The first call prepares what the others need, such as the import of a user's file. Each process pays
+for it, so one process makes all calls as long as they are short. If a call takes longer than the
+pool's patience, another process prepares itself for the waiting calls. So a slow call does not
+delay others for long, and short calls need no second preparation.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from multiprocessing import connection
 from aliasproof.processes.isolation import CPU, Isolated, Limits
 from aliasproof.processes.outcome import Death, Outcome, Returned
 
-LEAST_PATIENCE = 1.0  # seconds that calls wait at least before another process is started
-_LONGEST_WAIT = 0.05  # seconds between two looks at limits and patience
+LEAST_PATIENCE = 1.0  # minimal seconds that calls wait before another process is started
+_LONGEST_WAIT = 0.05  # seconds between two checks of limits and patience
 
 
 @dataclass(frozen=True, slots=True)
 class RemoteCall:
-    """A function, as 'module:name', and its arguments. `key` names the call among others."""
+    """A function, as 'module:name', and its arguments. `key` identifies the call."""
 
     key: Hashable
     function: str
@@ -33,7 +33,7 @@ class RemoteCall:
 
 @dataclass(slots=True)
 class _Member:
-    """A process, the call that it makes, and how many it has made before; None if it prepares."""
+    """A process and its current call (None while it prepares); and how many calls it has made."""
 
     process: Isolated
     call: RemoteCall | None = None
@@ -45,8 +45,8 @@ class _Member:
 class Pool:
     """Makes calls in at most `most` processes, each within its limits, started for a device.
 
-    Calls wait `patience` seconds for those that are under way before another process is started. A
-    process is renewed after `renewal` calls; 0 for never.
+    If calls have waited `patience` seconds for running ones, another process is started. A process
+    is replaced after `renewal` calls; 0 for never.
     """
 
     preparation: RemoteCall
@@ -68,7 +68,7 @@ class Pool:
             self.stop()
 
     def stop(self) -> None:
-        """End all processes, whatever they are doing."""
+        """Kill all processes."""
         for member in [*self._idle, *self._busy]:
             member.process.stop()
         self._idle.clear()
@@ -94,29 +94,29 @@ class Pool:
         return bool(self._waiting) or any(member.call is not None for member in self._busy)
 
     def take(self) -> tuple[Hashable, Outcome]:
-        """Wait for the next outcome of a call, and return it with the key of the call."""
+        """Wait for the next outcome of a call, and return it with the call's key."""
         while True:
             for key, outcome in self.outcomes():
                 return key, outcome
             self.wait()
 
     def outcomes(self) -> Iterator[tuple[Hashable, Outcome]]:
-        """The outcomes that are there, each with the key of its call."""
+        """The outcomes that are ready, each with the key of its call."""
         while (ended := self._next_outcome()) is not None:
             call, outcome = ended
             if call is not None:
                 yield call.key, outcome
-            # A later process whose preparation fails fails the call that waited for it.
+            # If the preparation of a further process fails, so does the call that waited for it.
             elif not isinstance(outcome, Returned) and self._waiting:
                 yield self._waiting.popleft().key, outcome
 
     def wait(self, seconds: float = _LONGEST_WAIT) -> None:
-        """Wait until something is ready, at most `seconds`."""
+        """Wait until an outcome may be ready, at most `seconds`."""
         handles = [handle for member in self._busy for handle in member.process.waitable]
         connection.wait(handles, seconds)
 
     def _assign(self) -> None:
-        """Give calls to idle processes. Start a process for those that wait too long."""
+        """Give calls to idle processes. Start another process if calls wait too long."""
         while self._idle and self._waiting:
             member, call = self._idle.pop(), self._waiting.popleft()
             member.process.call(call.function, *call.arguments)
@@ -134,7 +134,7 @@ class Pool:
         self._busy.append(_Member(process))
 
     def _next_outcome(self) -> tuple[RemoteCall | None, Outcome] | None:
-        """A call that has an outcome, None for a preparation; None if there is none yet."""
+        """A call and its outcome, with None for a preparation; None if there is no outcome yet."""
         self._assign()
         for member in self._busy:
             outcome = member.process.outcome()
