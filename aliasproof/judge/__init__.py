@@ -1,1 +1,1 @@
-"""Judge: one case through one target, from the eager run to verdicts and the layer at fault."""
+"""Judge: one case on one target, from the eager run to verdicts and the layer at fault."""

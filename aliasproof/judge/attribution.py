@@ -1,4 +1,4 @@
-"""`Symptom`: what a failure looks like from outside; and which target is at fault.
+"""`Symptom`: the observable kind of a failure; and which target is at fault.
 
 During a reduction, every candidate must keep the symptom of the failure. Otherwise the reducer
 would end at another bug, since a simpler one is often near.
@@ -32,10 +32,10 @@ from aliasproof.targets.target import Target
 
 # --- graphs ---------------------------------------------------------------------------------------
 #
-# `examine_graphs`: the oracles on graphs judge a target that has run.
+# `examine_graphs`: the oracles on graphs judge a target after it has run.
 
 
-# These oracles take up to 100 bytes of memory per byte of the storages that a run makes.
+# These oracles take up to 100 bytes of memory per byte of a run's storages.
 MOST_BYTES = 32 << 20
 TOO_LARGE = f"oracles on graphs judge runs of at most {MOST_BYTES:,}"
 
@@ -43,9 +43,8 @@ TOO_LARGE = f"oracles on graphs judge runs of at most {MOST_BYTES:,}"
 def examine_graphs(case: Subject, target: Target, trial: Trial) -> Judgement:
     """Run the graphs of a trial's target and judge them.
 
-    The oracles are not applicable to a trial that raised. Raises
-    `InternalError` if a run that succeeded before fails now, and `Rejected` if an oracle cannot
-    judge these graphs.
+    The oracles are not applicable to a trial that raised. Raises `InternalError` if a run fails now
+    that succeeded earlier, and `Rejected` if an oracle cannot judge these graphs.
     """
     if trial.trace.nbytes > MOST_BYTES:
         reason = f"too large: the run has {trial.trace.nbytes:,} bytes of storages, {TOO_LARGE}"
@@ -54,7 +53,7 @@ def examine_graphs(case: Subject, target: Target, trial: Trial) -> Judgement:
     if trial.build is None or raised:
         reason = "a run that raised has no graphs to judge" if raised else ""
         return all_not_applicable(reason, ON_GRAPHS)
-    assert isinstance(case, Case)  # others show no build
+    assert isinstance(case, Case)  # other subjects have no build
     function = trial.build.under_modes()
     if isinstance(function, str):
         return all_not_applicable(function, ON_GRAPHS)
@@ -65,11 +64,11 @@ def examine_graphs(case: Subject, target: Target, trial: Trial) -> Judgement:
         return eager, _value_hashes(function, case, named=named, seed=seed)
 
     hashes = value_hashes(named=False, seed=0)
-    # Only a difference can be excused, and it takes one more run to know whether it is.
+    # Only needed if there is a difference, which it may excuse; it costs one more run.
     if trial.trace.as_written is None and differences(*hashes):
         trial.trace.as_written = _is_as_written(case, trial)
     stages = _stage_runs(case, trial)
-    # With names only on request: they cost time, and only a report of a violation needs them.
+    # Named hashes cost time and only a report of a violation needs them, so they are lazy.
     return judge_graphs(
         target.contract, hashes, lambda: value_hashes(named=True, seed=1), stages, trial.trace
     )
@@ -77,24 +76,24 @@ def examine_graphs(case: Subject, target: Target, trial: Trial) -> Judgement:
 
 def _is_as_written(case: Case, trial: Trial) -> bool:
     """Whether a user's function is known to call no composite operator that computes."""
-    # Composite operators show in inference mode alone, and there is no autograd in it.
+    # Composite operators are visible only in inference mode, in which there is no autograd.
     if trial.trace.differentiates:
         return False
     try:
         run = run_uninterpreted(case.function, case.fresh_inputs(), composites=True)
         return run.composites == ()
-    # A function may need what inference mode forbids. Then nothing is known.
+    # A function may need what inference mode forbids. Then the answer is unknown.
     except Exception:  # noqa: BLE001 - see above
         return False
 
 
 def _stage_runs(case: Case, trial: Trial) -> list[StageRun]:
-    """A run of each stage that can run by itself."""
+    """The runs of the stages that can run by themselves."""
     assert trial.build is not None
     runs = []
     for stage in trial.build.stages:
-        # A whole stage takes the inputs of the case. Another one is called by a wrapper; its inputs
-        # are clones of what the wrapper passed, None if the wrapper never called it.
+        # A whole stage takes the inputs of the case. Any other stage is called by a wrapper: its
+        # inputs are clones of what the wrapper passed, or None if it was never called.
         given = case.fresh_inputs() if stage.whole else stage.inputs
         if given is not None:
             seed_generators()
@@ -105,14 +104,14 @@ def _stage_runs(case: Case, trial: Trial) -> list[StageRun]:
 def _value_hashes(
     function: Callable[..., Any], case: Case, *, named: bool, seed: int
 ) -> ValueHashes:
-    """What a function leaves behind under uninterpreted execution."""
+    """The value hashes that a function leaves behind under uninterpreted execution."""
     seed_generators()
     try:
         return run_uninterpreted(function, case.fresh_inputs(), named=named, seed=seed)
     except (Rejected, InternalError):
         raise
     except Exception as error:
-        # The same function ran on real values before, so this error is ours.
+        # The same function ran on real values earlier, so this error is ours.
         raise InternalError(
             f"uninterpreted execution failed: {type(error).__name__}: {error}"
         ) from error
@@ -131,18 +130,18 @@ class Symptom:
 
     @property
     def latent(self) -> bool:
-        """True if results do not show it: only the value hashes of the whole run do."""
+        """True if results do not show it: only the value hashes of the whole run differ."""
         return self.oracle == equivalence.ORACLE.name
 
 
 def at_fault(
     case: Subject, target: Target, trial: Trial, violation: Violation
 ) -> tuple[Target, Violation]:
-    """The target at fault among this one and those that it builds on; its main violation.
+    """The target at fault, among this one and those that it builds on; and its main violation.
 
-    The layers before this one are asked from the nearest to the first, as long as they are wrong
-    about the same promise. A right layer ends the search: what is wrong before it was repaired, or
-    is another bug, such as a wrong stride where this target has wrong values.
+    The layers before this one run, from the nearest to the first, as long as they break the same
+    promise. A right layer ends the search: what is wrong before it was either repaired, or is
+    another bug, such as a wrong stride where this target has wrong values.
     """
     layers = case.earlier_layers(target)
     for fewer in layers.varies:
@@ -165,7 +164,7 @@ def at_fault(
 
 
 def inherited(case: Subject, target: Target, trial: Trial) -> dict[Violation, Target]:
-    """The violations that a layer before a user's code shows at the same places, each with it."""
+    """The violations that a layer before a user's code shows at the same locations, with it."""
     if not target.yours or not trial.judgement.violations:
         return {}
     shown: dict[Violation, Target] = {}
@@ -176,7 +175,7 @@ def inherited(case: Subject, target: Target, trial: Trial) -> dict[Violation, Ta
         same = layer.conditions is target.conditions
         try:
             earlier = run_trial(case, layer, eager=_eager_of(trial) if same else None)
-        except Rejected:  # the layer is not for this case
+        except Rejected:  # the layer does not take this case
             continue
         shown |= dict.fromkeys(earlier.judgement.violations, layer)
     return {one: shown[one] for one in trial.judgement.violations if one in shown}
@@ -187,7 +186,7 @@ def _eager_of(trial: Trial) -> EagerRun:
 
 
 class _Wrong(NamedTuple):
-    """A layer that breaks the promise of the violation too: its trial and its main violation."""
+    """A layer that also breaks the violated promise: its trial and its main violation."""
 
     trial: Trial
     main: Violation
@@ -205,27 +204,27 @@ def _layer(
     *,
     other_interface: bool = False,
 ) -> _Wrong | object | None:
-    """What an earlier layer does about the promise of a violation; None if it cannot tell.
+    """Whether an earlier layer breaks the promise of a violation; None if it cannot be judged.
 
-    A layer of another interface is wrong only if its main violation is of the same kind.
+    A layer with another interface is wrong only if its main violation is of the same kind.
     """
-    # Under the same conditions, the run in eager is the same, so it is used again.
+    # Under the same conditions, the run in eager is the same, so it is reused.
     same = earlier.conditions is target.conditions
     eager = _eager_of(trial) if same else None
     try:
         earlier_trial, main = _main_violation(case, earlier, eager)
-    except Rejected:  # the earlier target is not for this case
+    except Rejected:  # the earlier target does not take this case
         return None
     if main is not None:
         candidates = [main] if other_interface else earlier_trial.judgement.violations
         if any(same_promise(candidate, violation) for candidate in candidates):
             return _Wrong(earlier_trial, main)
-        # A compilation that goes on after this layer cannot raise if this layer raises.
+        # If this layer raises, so does a compilation that continues after it.
         if not other_interface and _raises(main) and _raises(violation):
             return _Wrong(earlier_trial, main)
         if not main.silent:
             return None
-    # A layer that promises nothing here is no reason to stop.
+    # A layer whose documentation waives the promise does not end the search.
     waived = (documented.difference for documented in earlier_trial.judgement.documented)
     return None if any(same_promise(difference, violation) for difference in waived) else _RIGHT
 
@@ -235,10 +234,10 @@ def _raises(violation: Violation) -> bool:
 
 
 def shows(program: Program, target: Target, symptom: Symptom) -> bool:
-    """True if the program is defined in eager and fails with this symptom, twice in the same way.
+    """True if the program is defined in eager and fails twice with this symptom.
 
     The *main* violation must have the oracle and the kind of the symptom, and the target at fault
-    must be the symptom's. Two runs, since a failure that depends on chance cannot be reduced.
+    must be the symptom's. Two runs, since a flaky failure cannot be reduced.
     """
     return grade(program, target, symptom) == 1
 
@@ -256,7 +255,7 @@ def grade(program: Program, target: Target, symptom: Symptom) -> int:
         kinds = [(wanted.oracle, wanted.kind) for wanted in grades_of(symptom)]
         if shown not in kinds:
             return 0
-        # Equal violations, not only equal symptoms: another place would be another failure.
+        # Compare violations, not only symptoms: another location would be another failure.
         _, again = _main_violation(case, target)
     except Rejected:
         return 0
@@ -266,9 +265,9 @@ def grade(program: Program, target: Target, symptom: Symptom) -> int:
 
 
 def grades_of(symptom: Symptom) -> tuple[Symptom, ...]:
-    """A symptom, and the better ones that a program near it may have, the best last.
+    """A symptom, and the better ones that a similar program may have, the best last.
 
-    A wrong value says more than a wrong layout or alias that may lead to one.
+    A wrong value is better evidence than a wrong layout or alias that may lead to one.
     """
     if symptom.oracle not in ("aliasing", "objects", "metadata"):
         return (symptom,)
@@ -289,11 +288,11 @@ def latent_violation(case: Case, target: Target) -> Violation | None:
 
 
 def latent_at_fault(case: Case, target: Target) -> Target:
-    """The earliest of this target, which is latent, and those that it builds on."""
+    """The earliest target that is latent, among this one and those that it builds on."""
     for earlier in target.earlier:
         try:
             latent = latent_violation(case, earlier)
-        except Rejected:  # the earlier target is not for this case, so it is not at fault
+        except Rejected:  # the earlier target does not take this case, so it is not at fault
             continue
         if latent is not None:
             return latent_at_fault(case, earlier)
@@ -328,8 +327,8 @@ _NO_ERROR = "does not raise"
 class FailsAlike:
     """Whether a program is defined in eager, and its target differs by the same oracle and kind.
 
-    If eager is expected to raise, it raises what is `raised`: without that, what it raised for the
-    first program that failed. `compiled` counts the programs that eager did not refuse.
+    If the symptom expects eager to raise, the error must equal `raised`; by default, the error of
+    the first program that failed. `compiled` counts the programs that were compiled.
     """
 
     symptom: Symptom
@@ -337,7 +336,7 @@ class FailsAlike:
     compiled: int = 0
 
     def __call__(self, program: PythonProgram) -> bool:
-        """Ask about a program. Raises `InternalError` for a mistake of ours."""
+        """Test a program. Raises `InternalError` for a mistake of ours."""
         try:
             case = PythonCase(program)
             eager = run_eager(case)

@@ -1,10 +1,10 @@
-"""`SteppedFunction`: a compiled function that can run as it was after any step of its compilation.
+"""`SteppedFunction`: a compiled function that can run in the state after any compilation step.
 
 AOTAutograd wraps what it compiles, from the outside to the inside: wrappers for duplicate inputs
 and for inputs on one storage, the runtime wrapper, the compiled graph. While a function compiles
-here, a switch is put between these layers. It calls either the next layer, or what the program was
-at this point: the function that the wrapper was given, the function before functionalization, or
-the graph after any pass. All around stays the same, so what differs then is the fault of a step up
+here, a switch is inserted between these layers. It calls either the next layer, or the program in
+an earlier state: the function that the wrapper got, the function before functionalization, or the
+graph after any pass. Everything around it stays the same, so a difference is the fault of a step up
 to this one. The function compiles once.
 """
 
@@ -36,11 +36,11 @@ from aliasproof.targets.user_targets import YOUR_PASS, UserPass
 #
 # `PassWatch`: the graph of one compilation after each pass that changed it.
 #
-# A compiler calls its passes from a few functions, here *drivers*: `post_grad_passes` of Inductor,
-# `aot_dispatch_base_graph` of AOTAutograd. Every function that a driver calls counts as a pass. So
-# no list of passes must be kept, and what runs outside of a `GraphTransformObserver` is seen too,
-# such as `view_to_reshape` or `eliminate_dead_code`. When such a function returns and the graph of
-# the driver has changed, a copy of the graph is kept under the name of the function.
+# A compiler calls its passes from a few functions, called *drivers* here: `post_grad_passes` of
+# Inductor, `aot_dispatch_base_graph` of AOTAutograd. Every function that a driver calls counts as a
+# pass. So no list of passes must be maintained, and functions without a `GraphTransformObserver`
+# are seen, too, such as `view_to_reshape` or `eliminate_dead_code`. When such a function returns
+# and the driver's graph has changed, a copy of the graph is stored under the function's name.
 #
 # Python reports returns through `sys.setprofile`: no function of torch is replaced for this.
 
@@ -50,7 +50,7 @@ _Text: TypeAlias = tuple[tuple[object, ...], ...]
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """A graph as it was after a pass. `part` is the part of the compiler that calls the pass."""
+    """A graph after a pass. `part` is the part of the compiler that calls the pass."""
 
     part: str
     name: str
@@ -59,31 +59,30 @@ class Version:
 
 @dataclass(frozen=True, slots=True)
 class Driver:
-    """A function that calls passes: its part of the compiler, and its variable for the graph."""
+    """A function that calls passes: its part of the compiler, and its variable with the graph."""
 
     function: Callable[..., Any]
     part: str
     variable: str
 
 
-CAPTURE = ("Dynamo", "captured graph")  # what the first driver was given
-# Functions that make a graph, and ours around a compiler: their names would say little.
+CAPTURE = ("Dynamo", "captured graph")  # what the first driver got
+# Functions that create a graph, and our wrappers of compilers: readable names for them.
 _MAKERS = {
     "_create_graph_and_save_traced_inputs": "functionalization",
     "around_compiler": "the compiler of the backend",
 }
-# Methods of an observer, which run the pass that the observer names.
+# Methods of an observer: they run the pass that the observer names.
 _OBSERVED = ("apply_graph_pass", "apply_gm_pass")
-# What targets do so that a graph runs in eager, which every version needs
-# (`aliasproof.judge.compile_steps`).
+# What targets call so that every version of a graph can run in eager.
 _OF_TARGETS = ("give_foreach_results",)
 _PATTERNS = "patterns"  # the driver that applies patterns runs within another driver
 
 
 @functools.cache
 def drivers() -> Mapping[CodeType, Driver]:
-    """The drivers by their code: those in torch, and in targets that call passes of torch."""
-    # Imported here: this takes two seconds, and attribution is rare.
+    """The drivers by their code: those in torch, and those in targets that call passes of torch."""
+    # Imported late: this takes two seconds, and attribution is rare.
     from torch._functorch import partitioners  # noqa: PLC0415
     from torch._functorch._aot_autograd import graph_capture, graph_compile  # noqa: PLC0415
     from torch._inductor import compile_fx, pattern_matcher  # noqa: PLC0415
@@ -115,7 +114,7 @@ class PassWatch:
     """The versions of a graph, in the order in which passes made them."""
 
     versions: list[Version] = field(default_factory=list)
-    _last: dict[tuple[str, ...], _Text] = field(default_factory=dict)  # by the placeholders
+    _last: dict[tuple[str, ...], _Text] = field(default_factory=dict)  # by names of placeholders
 
     def forget(self) -> None:
         """Forget all versions."""
@@ -124,8 +123,8 @@ class PassWatch:
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
-        """While this context is entered, what drivers call is seen."""
-        drivers()  # before the watch begins, since this imports
+        """Record versions while this context is entered."""
+        drivers()  # before the watch, since this imports
         before = sys.getprofile()
         sys.setprofile(self._on_event)
         try:
@@ -137,7 +136,7 @@ class PassWatch:
         try:
             self._note(frame, event, returned)
         except Exception as error:
-            # Otherwise it would pass for an error of the compiler.
+            # Otherwise this error would look like an error of the compiler.
             message = f"the passes cannot be watched: {type(error).__name__}: {error}"
             raise InternalError(message) from error
 
@@ -153,7 +152,7 @@ class PassWatch:
         if graph is None or not _is_of_the_function(graph, caller):
             return
         names = tuple(placeholders(graph))
-        # Before the first call, nothing was done yet. Later, only a return can show a change.
+        # Record the state before the first call. Later, only a return can show a change.
         if event == "call" and names in self._last:
             return
         text = _text(graph)
@@ -161,9 +160,9 @@ class PassWatch:
         if complete and text != self._last.get(names) and frame.f_code.co_name not in _OF_TARGETS:
             root = _root(graph, _first(returned), _first(variable))
             part, name = part_and_pass(_with_callers(frame)) if event == "return" else CAPTURE
-            # Torch can write code for a graph that Python does not read, and a pass may leave it to
-            # a later one to bring calls in order. Such a graph cannot run: the first version after
-            # it that can is asked.
+            # Torch can write code that Python cannot parse, and a pass may leave calls in a wrong
+            # order for a later pass to sort. Such a graph cannot run and is skipped: the next one
+            # that can run stands for it.
             with contextlib.suppress(SyntaxError):
                 if _is_in_order(graph):
                     self.versions.append(Version(part, name, copied(graph, root)))
@@ -171,15 +170,15 @@ class PassWatch:
 
 
 def part_and_pass(frames: Iterable[FrameType]) -> tuple[str, str]:
-    """The part of the compiler and the name of the pass that runs in a frame that a driver called.
+    """The part of the compiler and the name of the pass, for a frame that a driver called.
 
-    `frames` are this one and its callers. The pass has the name of its function, unless an observer
+    `frames` are this frame and its callers. A pass is named by its function, unless an observer
     names it.
     """
     name, pattern = "", ""
     for frame in frames:
         name = name or _MAKERS.get(frame.f_code.co_name, frame.f_code.co_name)
-        # `run_python` clears the locals of the frames of an error.
+        # `run_python` clears the locals of an error's frames.
         if frame.f_code.co_name in _OBSERVED and frame.f_locals:
             name = _observed_name(frame)
         if frame.f_code is UserPass.__call__.__code__:
@@ -195,9 +194,9 @@ def part_and_pass(frames: Iterable[FrameType]) -> tuple[str, str]:
 
 
 def _pattern_name(frame: FrameType) -> str:
-    """The pattern that matched, in parentheses: its handler, or the function that it was traced of.
+    """The pattern that matched, in parentheses: its handler, or the function it was traced from.
 
-    Inductor keeps that function in a closure alone.
+    Inductor keeps that function only in a closure.
     """
     entry = frame.f_locals.get("entry")
     check: Any = getattr(entry, "extra_check", None)
@@ -214,7 +213,7 @@ def _pattern_name(frame: FrameType) -> str:
 
 
 def _observed_name(frame: FrameType) -> str:
-    """The name that an observer has for its pass; a custom pass has that of its function."""
+    """The observer's name for its pass; for a custom pass, the name of its function."""
     name: str = frame.f_locals["self"].passname
     function = frame.f_locals["pass_fn"]
     while isinstance(function, functools.partial):
@@ -227,7 +226,7 @@ def _is_of_the_function(graph: fx.Graph, caller: FrameType) -> bool:
     """Whether a graph is that of the compiled function.
 
     Drivers also run on the bodies of higher-order operators, and on patterns that Inductor traces.
-    Such a graph has other placeholders than the graph of the driver around.
+    The placeholders of such a graph differ from those of the enclosing driver's graph.
     """
     expected = placeholders(graph)
     for frame in _with_callers(caller.f_back):
@@ -247,8 +246,8 @@ def _with_callers(frame: FrameType | None) -> Iterator[FrameType]:
 
 def _after_pass(current: fx.Graph | None, returned: fx.Graph | None) -> fx.Graph | None:
     """The graph of a driver after a pass, which may have returned another one."""
-    # The driver has not assigned it yet. A graph of other placeholders is a part, such as one half
-    # of a joint graph.
+    # The driver has not assigned it yet. A graph with other placeholders is only a part, such as
+    # one half of a joint graph.
     if returned is None:
         return current
     if current is None or placeholders(returned) == placeholders(current):
@@ -257,7 +256,7 @@ def _after_pass(current: fx.Graph | None, returned: fx.Graph | None) -> fx.Graph
 
 
 def _graph(value: object) -> fx.Graph | None:
-    """The graph in a value of a driver, or in what a pass returns: alone, or first of a tuple."""
+    """The graph in a value of a driver or in the result of a pass: itself, or first in a tuple."""
     value = _first(value)
     if isinstance(value, fx.GraphModule):
         return value.graph
@@ -265,7 +264,7 @@ def _graph(value: object) -> fx.Graph | None:
 
 
 def _root(graph: fx.Graph, *others: object) -> fx.GraphModule | None:
-    """The module with what a graph names: its owner, or another one where modules share a graph."""
+    """The module with the attributes of a graph: its owner, or another one that shares it."""
     nodes = (node for node in graph.nodes if node.op in ("get_attr", "call_module"))
     named = {str(node.target).partition(".")[0] for node in nodes}
     for value in (graph.owning_module, *others):
@@ -284,7 +283,7 @@ def placeholders(graph: fx.Graph) -> list[str]:
 
 
 def _is_in_order(graph: fx.Graph) -> bool:
-    """Whether each value is there before a node reads it."""
+    """Whether each value is computed before a node reads it."""
     before: set[fx.Node] = set()
     for node in graph.nodes:
         if not before.issuperset(node.all_input_nodes):
@@ -294,8 +293,8 @@ def _is_in_order(graph: fx.Graph) -> bool:
 
 
 def _text(graph: fx.Graph) -> _Text:
-    """What makes two graphs differ: nodes, operators and arguments, but no metadata."""
-    # As text: 1, 1.0 and True are equal.
+    """The properties that distinguish two graphs: nodes, operators and arguments, not metadata."""
+    # As text, since 1, 1.0 and True are equal.
     return tuple(
         (node.name, node.op, node.target, repr(node.args), repr(node.kwargs))
         for node in graph.nodes
@@ -306,22 +305,21 @@ def _text(graph: fx.Graph) -> _Text:
 #
 # Steps of a compilation for training: a joint graph, which is split into two.
 #
-# A wrapper around a compiled training function knows how many values the forward graph saves for
-# the backward graph. So an earlier graph cannot run in the place of a compiled one, as in
-# inference. The function is compiled again instead, with the earlier graph in the place of the one
-# that torch made. Later passes do not run: a joint graph is split by the plain partitioner, and
-# the two graphs run in eager.
+# A wrapper of a compiled training function knows how many values the forward graph saves for the
+# backward graph. So an earlier graph cannot replace a compiled one, as it does for inference.
+# Instead, the function is compiled again with the earlier graph replacing the one that torch made.
+# Later passes do not run: the plain partitioner splits a joint graph, and both halves run in eager.
 
 
-# What a step replaces.
+# The graph that a step replaces.
 JOINT, SPLIT, FORWARD, BACKWARD = "joint", "split", "forward", "backward"
 REPLAYED = (JOINT, SPLIT, FORWARD, BACKWARD)
 
 
 @contextlib.contextmanager
 def replaying(graphs: Mapping[str, fx.GraphModule]) -> Iterator[None]:
-    """Compilations take these graphs, and run eagerly what follows from them."""
-    # Imported here: it takes a second, and attribution is rare.
+    """Compilations use these graphs, and run in eager what follows from them."""
+    # Imported late: it takes a second, and attribution is rare.
     from torch._functorch._aot_autograd import graph_compile  # noqa: PLC0415
     from torch._functorch.partitioners import default_partition  # noqa: PLC0415
 
@@ -333,7 +331,7 @@ def replaying(graphs: Mapping[str, fx.GraphModule]) -> Iterator[None]:
                 return partition(graph, inputs, **options)
             # Partitioners change the graph that they get.
             joint = copied(graphs[JOINT].graph, graphs[JOINT])
-            joint.graph.eliminate_dead_code()  # they take no asserts, and a first graph has some
+            joint.graph.eliminate_dead_code()  # removes asserts, which partitioners reject
             return default_partition(joint, inputs, **options)
 
         return right(
@@ -345,7 +343,7 @@ def replaying(graphs: Mapping[str, fx.GraphModule]) -> Iterator[None]:
 
 
 def _eager(given: fx.GraphModule | None) -> Callable[..., Any]:
-    """A compiler that runs a graph as it is, or the given one in its place."""
+    """A compiler that runs a graph as it is, or runs the given one instead."""
 
     def compiled(graph: fx.GraphModule, _: object) -> Callable[[list[Any]], Any]:
         module = graph if given is None else given
@@ -362,19 +360,19 @@ def _eager(given: fx.GraphModule | None) -> Callable[..., Any]:
 # --- choosable ------------------------------------------------------------------------------------
 
 
-# Layers at which a choice can be made, beside the wrappers: the function, the graph that Dynamo
-# captures (or that a target makes in place of Dynamo), and the graph of AOTAutograd.
+# Layers besides the wrappers that can be replaced: the function, the graph that Dynamo captures (or
+# that a target makes instead of Dynamo), and the graph of AOTAutograd.
 WHOLE, CAPTURED, GRAPH = "whole", "captured", "graph"
-# Parts whose graphs have the interface of the captured graph.
+# Parts of the compiler whose graphs have the interface of the captured graph.
 _BEFORE_AOT = ("Dynamo", "pre_grad")
 RUNTIME_WRAPPER = "AOTAutograd: RuntimeWrapper"
 JOINT_GRAPH = "AOTAutograd: joint graph and its wrapper"
 
 
 class Step(NamedTuple):
-    """What the program was after a step of its compilation.
+    """The program after a step of its compilation.
 
-    `layer` is the layer in place of which it runs. `graph` is None for a Python function.
+    It runs instead of `layer`. `graph` is None for a Python function.
     """
 
     name: str
@@ -385,10 +383,10 @@ class Step(NamedTuple):
 
 @dataclass(slots=True)
 class SteppedFunction:
-    """A compiled function whose steps can be chosen; `chosen` is None for what the target runs.
+    """A compiled function whose steps can be chosen; if `chosen` is None, the target runs as it is.
 
-    Operators for which `undecomposed` is true are not decomposed. `switches` are the layers that
-    exist. `compilations` are counted, and the last one is recorded; `called` has the numbers of
+    Operators for which `undecomposed` is true are not decomposed. `switches` are the existing
+    layers. `compilations` counts them, and the last one is recorded; `called` has the numbers of
     those that ran. `halves` are the forward and the backward graph, None in inference.
     `graph_inputs` are clones of the first inputs of the graph.
     """
@@ -409,7 +407,7 @@ class SteppedFunction:
     def around(
         self, target: Target, function: Function, sample: Sequence[torch.Tensor]
     ) -> Callable[..., object]:
-        """The function through a target. The first call compiles, and runs the target as it is."""
+        """The function on a target. The first call compiles, and runs the target as it is."""
 
         def call(*inputs: torch.Tensor) -> object:
             if self.build is None:
@@ -422,10 +420,10 @@ class SteppedFunction:
 
     @property
     def steps(self) -> list[Step]:
-        """What the program was after each step, in their order."""
+        """The program after each step, in order."""
         versions = self.watch.versions
         first = [version for version in versions if version.part in _BEFORE_AOT]
-        if not first and self.captured is not None:  # nothing was done with it
+        if not first and self.captured is not None:  # no pass changed it
             first = [Version(*CAPTURE, self.captured)]
         steps = [_step(version, CAPTURED) for version in first]
         steps += self._before_wrappers
@@ -439,7 +437,7 @@ class SteppedFunction:
         return [step for step in steps if step.layer in self.switches]
 
     def _training_steps(self, halves: Sequence[fx.GraphModule]) -> list[Step]:
-        """The steps of a compilation for training. The graphs run when they are compiled again."""
+        """The steps of a compilation for training. Their graphs run when compiled again."""
         forward, backward = (tuple(placeholders(half.graph)) for half in halves)
         replaced = {backward: BACKWARD, forward: FORWARD}
         graphs = [
@@ -453,14 +451,14 @@ class SteppedFunction:
             if version.part not in _BEFORE_AOT
         ]
         joint = [step for step in graphs if step.layer == JOINT]
-        # No earlier step has this wrapper, so nothing tells it from the first graph.
+        # No earlier step uses this wrapper, so it cannot be distinguished from the first graph.
         joint[:1] = [step._replace(name=JOINT_GRAPH) for step in joint[:1]]
         split = Step("partitioner: split of the joint graph", SPLIT, _runs_when_compiled)
         return [*joint, split, *(step for step in graphs if step.layer != JOINT)]
 
     def _begin(self) -> None:
         """Begin to record a compilation, and forget an earlier one."""
-        # Dynamo may compile again before the first call ends, and drop what it had.
+        # Dynamo may compile again before the first call ends, and drop its first result.
         self.compilations += 1
         self.watch.forget()
         self.captured, self.halves, self._before_functionalization = None, None, None
@@ -469,7 +467,7 @@ class SteppedFunction:
 
     @property
     def single(self) -> bool:
-        """Whether all calls were of the recorded compilation."""
+        """Whether all calls used the recorded compilation."""
         return self.called <= {self.compilations}
 
     @property
@@ -481,8 +479,8 @@ class SteppedFunction:
 
     @contextlib.contextmanager
     def compiling(self) -> Iterator[None]:
-        """While this context is entered, compilations are recorded and get their switches."""
-        # Imported here: it takes a second, and attribution is rare.
+        """Record compilations and insert their switches while this context is entered."""
+        # Imported late: it takes a second, and attribution is rare.
         from torch._dynamo.backends import common  # noqa: PLC0415
         from torch._functorch._aot_autograd import (  # noqa: PLC0415
             graph_capture,
@@ -528,15 +526,15 @@ class SteppedFunction:
         *,
         fw_metadata: Any,
     ) -> tuple[Any, Any, Any, Any]:
-        """`pre_compile` of torch/_functorch/_aot_autograd/runtime_wrappers.py, with notes."""
-        if self.captured is None:  # no backend of Dynamo began
+        """`pre_compile` of torch/_functorch/_aot_autograd/runtime_wrappers.py, with recording."""
+        if self.captured is None:  # there was no backend of Dynamo
             self._begin()
         for wrapper in wrappers:
             before = function
             function, inputs, descriptions, fw_metadata = wrapper.pre_compile(
                 function, inputs, descriptions, config, fw_metadata=fw_metadata
             )
-            if function is not before:  # this wrapper has something to do
+            if function is not before:  # the wrapper is not a no-op
                 name = f"AOTAutograd: {type(wrapper).__name__}"
                 self._before_wrappers.append(
                     Step(name, id(wrapper), _with_output_description(function))
@@ -566,7 +564,7 @@ class SteppedFunction:
         return prepared
 
     def _backend(self, right: Callable[..., Any]) -> Callable[..., Any]:
-        """A backend of Dynamo; what it returns takes the inputs of the captured graph."""
+        """A backend of Dynamo whose result takes the inputs of the captured graph."""
 
         def backend(own: Any, graph: fx.GraphModule, *args: Any, **kwargs: Any) -> Any:
             self._begin()
@@ -595,7 +593,7 @@ class SteppedFunction:
         return traced
 
     def _switch(self, layer: object, compiled: Callable[[list[Any]], Any]) -> Callable[..., Any]:
-        """What a layer calls: the next one, or the chosen step if it runs in its place."""
+        """What a layer calls: the next layer, or the chosen step if that replaces it."""
         self.switches.add(layer)
         number = self.compilations
 
@@ -612,21 +610,21 @@ class SteppedFunction:
 
 
 def stages_as_steps(build: Build | None) -> list[Step]:
-    """The stages of a target that have the interface of the function, in the place of the whole."""
+    """The stages of a target that have the function's interface, as steps replacing all of it."""
     stages = [] if build is None else [stage for stage in build.stages if stage.whole]
-    if len(stages) < 2:  # the target says it all
+    if len(stages) < 2:  # the only stage is the target itself
         return []
     return [_step(Version("stage", stage.name, stage.graph), WHOLE) for stage in stages]
 
 
 def _with_output_description(function: Any) -> Callable[[list[Any]], Any]:
-    """A function as AOTAutograd traces it: it also describes its outputs, which is dropped here."""
-    # Imported here: it is a part of the compiler, and attribution is rare.
+    """A function as AOTAutograd traces it, without its description of the outputs."""
+    # Imported late: it is a part of the compiler, and attribution is rare.
     from torch._guards import TracingContext, tracing  # noqa: PLC0415
 
     def run(args: list[Any]) -> Any:
-        # A function that came as a graph asks for the fake mode of its tracing, and does not use it
-        # for real tensors.
+        # A function that was given as a graph looks up the fake mode of its tracing, but does not
+        # use it for real tensors.
         with tracing(TracingContext(FakeTensorMode(shape_env=ShapeEnv()))):
             return function(*args)[0]
 
@@ -638,7 +636,7 @@ def _runs_when_compiled(_: list[Any]) -> Any:
 
 
 def _step(version: Version, layer: object) -> Step:
-    # Not by the module itself: it prints an error before it raises it.
+    # `forward`, since calling the module prints an error before raising it.
     return Step(_name(version), layer, lambda args: version.graph.forward(*args), version.graph)
 
 

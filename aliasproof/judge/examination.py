@@ -1,6 +1,6 @@
-"""`examine`: one case through one target, from the eager run to the target at fault.
+"""`examine`: one case on one target, from the eager run to the target at fault.
 
-This is the only way from a program to verdicts. A campaign, `check`, the kill matrix and the
+This is the only path from a program to verdicts. A campaign, `check`, the kill matrix and the
 benchmarks all call `examine`, so they cannot disagree about what a verdict means.
 """
 
@@ -39,13 +39,13 @@ from aliasproof.targets.target import Target
 
 @dataclass(frozen=True, slots=True)
 class Examination:
-    """The verdicts on one case through one target.
+    """The verdicts on one case on one target.
 
-    `reports` has the report of each oracle that was asked, by its name. `trial` is None if the case
-    was rejected, and `rejected` says why: undefined in eager, eager raises, or not for this target.
-    `mistake` is an error of aliasproof itself; then the oracles on graphs report UNKNOWN.
-    `shown` has values that show what only *equivalence* saw, if they were searched and found.
-    `main` is the main violation, as the target `at_fault` for it shows it. They are None if no
+    `reports` has the report of each oracle that judged, by its name. `trial` is None if the case
+    was rejected, and `rejected` says why: undefined in eager, eager raises, or the target does not
+    take it. `mistake` is an error of aliasproof itself; then the oracles on graphs report UNKNOWN.
+    `shown` has values that show what only *equivalence* reported, if they were searched and found.
+    `main` is the main violation, as the target `at_fault` for it shows it. Both are None if no
     oracle reports a violation, or if the caller wanted no attribution.
     """
 
@@ -62,7 +62,7 @@ class Examination:
 
     @property
     def symptom(self) -> Symptom | None:
-        """What a campaign counts: the main violation with the target at fault."""
+        """The symptom that a campaign counts: the main violation with the target at fault."""
         if self.main is None or self.at_fault is None:
             return None
         return Symptom(self.at_fault.name, self.main.oracle, self.main.kind)
@@ -74,7 +74,7 @@ class Examination:
 
     @property
     def suspected(self) -> list[Violation]:
-        """What would be violations, if some values showed them."""
+        """Differences that would be violations if some input values showed them."""
         return [violation for report in self.reports.values() for violation in report.suspected]
 
     @property
@@ -89,7 +89,7 @@ class Examination:
 
     @property
     def suspicious(self) -> bool:
-        """True if the results are right, but an oracle on graphs sees a difference."""
+        """True if the results are right, but an oracle on graphs reports a difference."""
         return not self.failed and bool(self.violations or self.suspected)
 
 
@@ -104,28 +104,29 @@ def examine(
     search: Budget | None = None,
     ran: Callable[[], None] = lambda: None,
 ) -> Examination:
-    """Run eager, run the target, judge the results, judge the graphs, name the target at fault.
+    """Run eager, run the target, judge the results, judge the graphs, find the target at fault.
 
     `eager` is the run in eager, if the caller has it; it may have raised. Without it, eager runs
     here, and a function on tensors must not raise. `ran` is called when the target has run. The
-    oracles on graphs judge a run whose results are right; with `every_oracle`, any run. With
-    `attribute`, the targets that this one builds on run too, to find the first that is wrong.
-    `without_graphs` is the reason not to judge graphs, or empty. `search` is the budget to show by
-    values what *equivalence* sees.
+    oracles on graphs judge only runs with right results; with `every_oracle`, any run. With
+    `attribute`, the targets that this one builds on run too, to find the first wrong one.
+    `without_graphs` is the reason not to judge graphs, or empty. `search` is the budget for finding
+    values that show what *equivalence* reports.
     """
     given, case, spent = case, case.under(target), Spent()
     if case is not given:
-        eager = None  # that run was under other conditions
+        eager = None  # it ran under other conditions
     try:
         if eager is None:
             eager = run_eager(case, spent)
-            # Python code may raise: what it left before is compared, and a target must raise too.
+            # Python code may raise: its state at that point is compared, and the target must raise,
+            # too.
             eager = returning(eager) if isinstance(case, Case) else eager
         trial = run_trial(case, target, spent, eager, ran)
     except Rejected as reason:
         return rejection(case, target, reason, spent)
     reports, mistake, shown = trial.judgement.reports, None, None
-    # A wrong result needs no more evidence, so the cost of the oracles on graphs can be saved.
+    # A wrong result needs no more evidence, so save the cost of the oracles on graphs.
     right = not trial.judgement.violations
     if without_graphs and (right or every_oracle):
         unknown = Report(Verdict.UNKNOWN, reason=without_graphs)
@@ -159,9 +160,9 @@ def examine_twice(
     )
     examination = again()
     reports = examination.reports
-    # Only differences are repeated: a run costs a build, and `holds` reports no fault.
+    # Only differences are repeated: a run costs a build, and HOLDS accuses no target.
     if examination.violations or examination.documented:
-        # The first run is dropped before the second begins: its tensors can be large.
+        # Drop the first run before the second begins: its tensors can be large.
         del examination
         examination = again()
         reports = {
@@ -178,12 +179,12 @@ def _reports_with_values(
     budget: Budget,
     spent: Spent,
 ) -> tuple[Mapping[str, Report], ShownValues | None]:
-    """The reports, where that of *equivalence* says which values show its difference, if any do."""
+    """The reports, where that of *equivalence* has values that show its difference, if found."""
     report = reports[equivalence.ORACLE.name]
-    # An unknown verdict may hide a difference, since other arithmetic may be right.
+    # UNKNOWN may hide a difference: the graph may only be right by other arithmetic.
     if report.verdict not in (Verdict.VIOLATED, Verdict.UNKNOWN):
         return reports, None
-    if trial.trace.nbytes > MOST_BYTES:  # it was too large for the oracle
+    if trial.trace.nbytes > MOST_BYTES:  # too large for the oracle
         return reports, None
     start = time.perf_counter()
     promised = bool(report.violations)
@@ -210,21 +211,21 @@ def returning(eager: EagerRun) -> EagerRun:
 def _on_graphs(
     case: Subject, target: Target, trial: Trial, spent: Spent
 ) -> tuple[Mapping[str, Report], InternalError | None]:
-    """The reports of the oracles on graphs. After an error of ours, they are unknown."""
+    """The reports of the oracles on graphs. After an error of ours, they are UNKNOWN."""
     start = time.perf_counter()
     try:
         return examine_graphs(case, target, trial).reports, None
-    except Rejected as reason:  # a graph cannot be judged; the verdicts on results remain
+    except Rejected as reason:  # the graphs cannot be judged; the verdicts on results remain
         return all_not_applicable(str(reason), ON_GRAPHS).reports, None
     except InternalError as mistake:
         unknown = Report(Verdict.UNKNOWN, reason=str(mistake))
         return dict.fromkeys(ON_GRAPHS, unknown), mistake
-    finally:  # the time is spent, whatever the answer
+    finally:  # also if it raised
         spent.graphs += time.perf_counter() - start
 
 
 def _at_fault(case: Subject, target: Target, trial: Trial) -> tuple[Target, Violation]:
-    """The target at fault and its main violation; of a user's code, its own violation if any is."""
+    """The target at fault and its main violation; for user code, its own violation if any."""
     violations = trial.judgement.violations
     before = inherited(case, target, trial)
     own = next((violation for violation in violations if violation not in before), violations[0])
@@ -239,7 +240,7 @@ def _main(
     """The main violation, with the target at fault for it.
 
     Only a difference in results is attributed to a target that this one builds on. The graphs of
-    that target are stages of this one, so a violation in a graph already names the stage where it
+    such a target are stages of this one, so a violation in a graph already names the stage where it
     begins.
     """
     violations = (violation for report in reports.values() for violation in report.violations)
@@ -250,9 +251,9 @@ def _main(
     if trial.judgement.violations:
         return _at_fault(case, target, trial)
     if main.oracle == equivalence.ORACLE.name:
-        assert isinstance(case, Case)  # else there are no graphs
+        assert isinstance(case, Case)  # other subjects have no graphs
         return latent_at_fault(case, target), main
-    # The graphs of a target with one variant less are no stages of this one.
+    # But the graphs of a target with one variant less are not stages of this one.
     for fewer in case.earlier_layers(target).varies:
         examination = examine(case, fewer)
         if examination.at_fault is not None and examination.main is not None:
@@ -264,8 +265,9 @@ def _main(
 #
 # `split_by_layer`: violations of a user's target that are the fault of a layer before it.
 #
-# A pass gets graphs of AOTAutograd, and a backend those of Dynamo. What is wrong there already, no
-# pass can repair. It is *not yours*: shown in one line, and never counted against the user's code.
+# A pass gets graphs of AOTAutograd, and a backend gets graphs of Dynamo. If these are wrong
+# already, the user's code cannot repair them. Such a violation is *not yours*: shown in one line,
+# and never counted against the user's code.
 
 
 def split_by_layer(
@@ -281,9 +283,9 @@ def split_by_layer(
 def not_yours(
     reports: Mapping[str, Report], layers: Mapping[Violation, str], target: Target
 ) -> Mapping[str, Report]:
-    """The reports, where violations of a user's target that a layer has too are *not yours*.
+    """The reports, where violations that a layer shows as well are *not yours*.
 
-    `layers` has the name of that layer.
+    `layers` has the name of the layer for each such violation.
     """
     if not layers:
         return reports
@@ -296,7 +298,7 @@ def not_yours(
 def _layers_at_fault(
     case: Subject, target: Target, trial: Trial, violations: Sequence[Violation]
 ) -> Iterator[tuple[Violation, str]]:
-    """The violations that a layer of torch is at fault for, each with its name."""
+    """The violations that a layer of torch is at fault for, each with the layer's name."""
     for violation in inherited(case, target, trial):
         if violation in violations:
             yield violation, at_fault(case, target, trial, violation)[0].name
@@ -304,7 +306,7 @@ def _layers_at_fault(
     before = case.earlier_layers(target).after
     if not on_graphs or before is None:
         return
-    # The graph that a pass gets is the last one of the layer before.
+    # The graph that a pass gets is the last graph of the layer before it.
     examination = examine(case, before, every_oracle=True, attribute=False, search=Budget())
     for violation in on_graphs:
         if violation in examination.violations:

@@ -2,17 +2,17 @@
 
 A compile by Inductor costs nearly the same for one program and for twenty. So a campaign glues
 programs (`aliasproof.ir.execution`), and the oracles on results judge each member on its part of
-the run, by its own run in eager and its own trace. What counts is what a member shows alone:
+the run, using its own eager run and its own trace. What a member shows by itself counts:
 
-- A member whose part differs from eager runs alone, and what it shows there counts. So a campaign
-  finds the same, whatever the size of its groups.
-- If the compiled program raises, the members that raise alone leave the group, and the rest is
-  compiled again.
-- What no member shows alone is the fault of the *group*: buffers that are reused across members,
-  kernels fused across them. It is a failure of the glued program, which is one program
-  like any other.
+- A member whose part differs from eager runs by itself, and the result of that run counts. So a
+  campaign finds the same, whatever the size of its groups.
+- If the compiled program raises, the members that raise by themselves leave the group, and the rest
+  is compiled again.
+- What no member shows by itself is the fault of the *group*: buffers that are reused across
+  members, kernels fused across them. It is a failure of the glued program, which is a program like
+  any other.
 
-A violation that a member shows only alone is missed.
+A violation that a member shows only outside of the group is missed.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ from aliasproof.targets.target import Build, Target
 
 # --- glued case -----------------------------------------------------------------------------------
 #
-# `GluedCase`: programs as one case, what its runs leave, and the part of each program in them.
+# `GluedCase`: programs as one case, the results of its runs, and the part of each program in them.
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A case of a group, by index, and its run in eager."""
+    """A case of a group, its index, and its run in eager."""
 
     index: int
     case: Case
@@ -60,7 +60,7 @@ class Member:
 
 
 class Run(NamedTuple):
-    """What a run left, and its build; None if that raised."""
+    """The observation of a run, and its build; None if that raised."""
 
     observation: Observation
     build: Build | None
@@ -81,32 +81,32 @@ class GluedCase:
         glued = glue([member.program for member in members])
         cases = [member.case for member in members]
 
-        # Faster than from the values of the glued program, and on the device of the cases.
+        # Faster than computing the values of the glued program, and on the device of the cases.
         def inputs() -> Sequence[torch.Tensor]:
             return [tensor for case in cases for tensor in case.fresh_inputs()]
 
         return cls(members, glued, Case(ProgramFunction(glued.program), inputs))
 
     def run(self, target: Target, spent: Spent) -> Run:
-        """The run through a target. Raises `Rejected` if the target is not for it."""
+        """The run on a target. Raises `Rejected` if the target does not take the program."""
         run = Run(*run_target(self.case, target, spent))
         self._runs[target.name] = run
         return run
 
     def error(self, target: Target, spent: Spent) -> Exception | None:
-        """What the target raises, if it raises."""
+        """The exception that the target raises; None if it returns."""
         run = self._run_of(target, spent)
         return None if run is None else run.observation.error
 
     def build_raises(self, target: Target, spent: Spent) -> bool:
-        """Whether the build raises. Where code is generated, it is not compiled for this."""
+        """Whether the build raises. A target that generates code does not compile it for this."""
         start = time.perf_counter()
         try:
             with torch.no_grad():
                 target.build(self.case.function, self.case.fresh_inputs())
         except (Rejected, InternalError):
             return False
-        except Exception:  # noqa: BLE001 - whatever it is, members alone will show it
+        except Exception:  # noqa: BLE001 - whatever it is, the members by themselves will show it
             return True
         else:
             return False
@@ -114,7 +114,7 @@ class GluedCase:
             spent.target += time.perf_counter() - start
 
     def violations(self, target: Target, member: Member, spent: Spent) -> list[Violation]:
-        """The violations of a member in the run through a target; none if the run raised."""
+        """The violations of a member in the run on a target; none if the run raised."""
         run = self._run_of(target, spent)
         if run is None or run.observation.error is not None:
             return []
@@ -125,7 +125,7 @@ class GluedCase:
         raise ValueError(f"program {member.index} is no member")
 
     def first_wrong(self, target: Target, spent: Spent) -> Target | None:
-        """The first earlier target that raises, or lets members share bytes; None if none does."""
+        """The first earlier target that raises, or makes members share bytes; None if none does."""
         for layer in target.earlier:
             run = self._run_of(layer, spent)
             if run is None:
@@ -135,7 +135,7 @@ class GluedCase:
         return None
 
     def parts(self, observation: Observation) -> Iterator[tuple[Member, Observation]]:
-        """Each member with its part of what a run left."""
+        """Each member with its part of a run's observation."""
         for member, place in zip(self.members, self.glued.members, strict=True):
             inputs = part(observation.inputs, place.inputs)
             before = part(observation.before, place.inputs)
@@ -144,7 +144,7 @@ class GluedCase:
             yield member, Observation(inputs, before, outputs, memory=memory)
 
     def strangers(self, observation: Observation) -> list[Member]:
-        """The members that share bytes with another after a run. In eager none do."""
+        """The members that share bytes with another member after a run. In eager, none do."""
         owners: dict[int, list[tuple[Member, Region]]] = {}
         sharing: dict[int, Member] = {}
         for member, observed in self.parts(observation):
@@ -158,7 +158,7 @@ class GluedCase:
         return list(sharing.values())
 
     def _run_of(self, target: Target, spent: Spent) -> Run | None:
-        """The run through a target, made at most once; None if the target is not for the case."""
+        """The run on a target, made at most once; None if the target does not take the case."""
         if target.name not in self._runs:
             try:
                 self.run(target, spent)
@@ -170,7 +170,7 @@ class GluedCase:
 # --- groups ---------------------------------------------------------------------------------------
 
 
-# Called with the indices of the cases that are about to run together, or have run.
+# Called with the indices of the cases that are about to run together, or that have run.
 Announce: TypeAlias = Callable[[Sequence[int]], None]
 
 _SILENT = (Verdict.HOLDS, Verdict.NOT_APPLICABLE)
@@ -178,7 +178,7 @@ _SILENT = (Verdict.HOLDS, Verdict.NOT_APPLICABLE)
 
 @dataclass(frozen=True, slots=True)
 class GroupFailure:
-    """A glued program whose members are right alone, and the symptom that they have together."""
+    """A glued program whose members are right by themselves, and their symptom as a group."""
 
     symptom: Symptom
     program: Program
@@ -188,8 +188,8 @@ class GroupFailure:
 class GroupExamination:
     """The examination of each case, in order; and the failures of the group.
 
-    `spent` has the seconds that the members share. `companions` are the cases, by index, that
-    differ from eager in the group and not alone.
+    `spent` has the seconds that the members share. `companions` are the indices of cases that
+    differ from eager only in the group.
     """
 
     examinations: list[Examination]
@@ -199,7 +199,7 @@ class GroupExamination:
 
 
 def can_glue(target: Target) -> bool:
-    """Whether programs can be glued for a target. Conditions add outputs to a program."""
+    """Whether programs can be glued for a target. Not with conditions, which add outputs."""
     return target.conditions is None
 
 
@@ -211,17 +211,17 @@ def examine_group(
     announce: Announce = lambda indices: None,
     ran: Announce = lambda indices: None,
 ) -> GroupExamination:
-    """Examine programs together: what `examine` says of each, in less time.
+    """Examine programs together: the same results as `examine`, in less time.
 
-    `search` is for the programs that run alone. `ran` is called with runs that did not raise
-    together.
+    `search` is for the programs that run by themselves. `ran` is called after runs that did not
+    raise.
     """
     return _Group(target, search, announce, ran).examine(cases)
 
 
 @dataclass(slots=True)
 class _Group:
-    """The state of the examination of a group: what was found, and who was asked if it raises."""
+    """The state of a group's examination. `asked` are the members that ran on the first target."""
 
     target: Target
     search: Budget | None
@@ -243,7 +243,7 @@ class _Group:
                 self.examinations[index] = rejection(case, self.target, reason, Spent())
                 continue
             member = Member(index, case, eager)
-            # A program that draws random numbers draws others after another program.
+            # After another program, a program would draw other random numbers.
             if eager.trace.random:
                 self._alone(member)
             else:
@@ -253,7 +253,7 @@ class _Group:
         return GroupExamination(examinations, self.spent, self.companions, self.failures)
 
     def _together(self, members: Sequence[Member]) -> bool:
-        """Examine members by one run. Returns whether that raised, or a single member failed."""
+        """Examine members in one run. Returns whether that raised, or a single member failed."""
         if len(members) < 2:
             alone = [self._alone(member) for member in members]
             return any(map(_may_raise, alone))
@@ -261,12 +261,12 @@ class _Group:
         glued_case = GluedCase.of(members)
         try:
             run = glued_case.run(self.target, self.spent)
-        except Rejected:  # some member is not for the target
+        except Rejected:  # the target does not take some member
             for member in members:
                 self._alone(member)
             return True
         memory = run.observation.memory
-        # A write around a buffer does not tell whose kernel it is.
+        # A write outside of a buffer does not identify the member whose kernel it is.
         if run.observation.error is not None or (memory is not None and memory.stray):
             self._examine_alone(glued_case)
             return True
@@ -277,7 +277,7 @@ class _Group:
     # --- a run that returned ---
 
     def _judge(self, glued_case: GluedCase, run: Run) -> None:
-        """Judge each member. Those that differ from eager are examined alone."""
+        """Judge each member. Members that differ from eager are examined by themselves."""
         on_graphs = self._on_graphs(glued_case, run)
         differing: list[tuple[Member, list[Violation]]] = []
         for member, observation in glued_case.parts(run.observation):
@@ -290,7 +290,7 @@ class _Group:
                 differing.append((member, judgement.violations))
             elif on_graphs is None:
                 self._alone(member)
-        # All of them first: then it is known who fails alone.
+        # After all members were examined, it is known which fail by themselves.
         for symptom, member in self._explain(glued_case, differing):
             self._note_failure(symptom, glued_case, [member])
         strangers = glued_case.strangers(run.observation)
@@ -300,9 +300,9 @@ class _Group:
             self._note_failure(_symptom(layer, violation), glued_case, strangers)
 
     def _on_graphs(self, glued_case: GluedCase, run: Run) -> dict[str, Report] | None:
-        """The reports of the oracles on graphs if they are silent; None if they are not.
+        """The reports of the oracles on graphs if none reports a difference; else None.
 
-        The graph of a group does not tell the members apart, so what it shows is looked for alone.
+        The graph of a group does not separate its members, so each one is then examined by itself.
         """
         assert run.build is not None
         if run.build.opaque is not None:
@@ -312,7 +312,7 @@ class _Group:
         )
         try:
             reports = examine_graphs(glued_case.case, self.target, trial).reports
-        except (Rejected, InternalError):  # alone, each member is judged or has its own error
+        except (Rejected, InternalError):  # by itself, each member is judged, or raises this itself
             return None
         silent = all(report.verdict in _SILENT for report in reports.values())
         return dict(reports) if silent else None
@@ -322,9 +322,9 @@ class _Group:
     ) -> list[tuple[Symptom, Member]]:
         """Examine members that differ from eager in the group.
 
-        Returns those that are right alone, with the symptom of the group. The first target of the
-        layers tells both for less: who is wrong there fails, and who differs there in the group in
-        the same way is right, since the later targets add nothing.
+        Returns those that are right by themselves, with the symptom of the group. The first layer
+        decides cheaply: a member that is wrong there by itself fails; a member that differs there
+        in the group in the same way is right by itself, since later layers add nothing.
         """
         first, open_ = self.target.layers[0], []
         for member, violations in differing:
@@ -333,7 +333,7 @@ class _Group:
                 open_.append((member, violations))
         right_alone = []
         for member, violations in open_:
-            # For one member, a run of all would cost more than that of the member.
+            # For one member, a run of the whole group would cost more than one of the member.
             there = glued_case.violations(first, member, self.spent) if len(open_) > 1 else []
             if there and _kinds(there) == _kinds(violations):
                 right_alone.append((_symptom(first, there[0]), member))
@@ -342,7 +342,7 @@ class _Group:
         return right_alone
 
     def _at_first(self, member: Member) -> Examination:
-        """Examine a member alone through the first target of the layers."""
+        """Examine a member by itself on the first layer."""
         first = self.target.layers[0]
         if first is self.target:
             return self._alone(member)
@@ -353,7 +353,7 @@ class _Group:
     ) -> None:
         self.companions |= {member.index for member in companions}
         if symptom not in [failure.symptom for failure in self.failures]:
-            # Without those that fail alone, which would hide what the others do together.
+            # Without members that fail by themselves, which would hide the failure of the group.
             members = glued_case.members
             right = [it for it in members if not self.examinations[it.index].failed]
             program = GluedCase.of(right).glued.program
@@ -362,7 +362,7 @@ class _Group:
     # --- a run that raised ---
 
     def _examine_alone(self, glued_case: GluedCase) -> None:
-        """Examine members that raise together. Those that raise alone leave the others."""
+        """Examine members that raise together. Those that raise by themselves leave the group."""
         members = glued_case.members
         raising = self._raising_at_first(members) or self._raising_in_build(glued_case)
         if raising:
@@ -373,7 +373,7 @@ class _Group:
         middle = len(members) // 2
         raised = [self._together(half) for half in (members[:middle], members[middle:])]
         if not any(raised):
-            # Each half returns, so what raises is the group.
+            # Both halves return, so only the whole group raises.
             layer = glued_case.first_wrong(self.target, self.spent) or self.target
             error = glued_case.error(layer, self.spent)
             kind = f"raises {type(error).__name__}" if error else "writes around a buffer"
@@ -381,7 +381,7 @@ class _Group:
             self._note_failure(_symptom(layer, violation), glued_case, members)
 
     def _raising_at_first(self, members: Sequence[Member]) -> list[Member]:
-        """The members that raise in the first target: most do it there, where to ask is cheap."""
+        """The members that raise on the first layer, where most errors are raised, cheaply."""
         raising, first = [], self.target.layers[0]
         for member in members:
             if member.index not in self.asked:
@@ -392,7 +392,7 @@ class _Group:
         return raising
 
     def _raising_in_build(self, glued_case: GluedCase) -> list[Member]:
-        """The members whose build raises, by halves."""
+        """The members whose build raises, found by bisection."""
         members = glued_case.members
         if not glued_case.build_raises(self.target, self.spent):
             return []
@@ -416,7 +416,7 @@ class _Group:
 
 
 def _may_raise(examination: Examination) -> bool:
-    """Whether a program alone explains why a group with it raises, or differs from eager."""
+    """Whether a program by itself explains why its group raises, or differs from eager."""
     return (
         examination.trial is None
         or examination.failed

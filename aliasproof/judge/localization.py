@@ -1,13 +1,13 @@
 """`first_wrong_pass`: the pass of a compiler after which a program is wrong.
 
 The target compiles the program once. Then every step of the compilation runs with the program's
-inputs, in the place where the compiled graph would run, and the same oracle judges it under the
-same contract. The pass at fault is the first wrong step after the last right one. The first wrong
-step alone would not do, since a later pass may repair what an earlier one breaks. Bisection would
-not do either, for the same reason.
+inputs, instead of the compiled graph, and the same oracle judges it under the same contract. The
+pass at fault is the first wrong step after the last right one. The first wrong step would not
+suffice, since a later pass may repair what an earlier one breaks. For the same reason, bisection
+would not suffice either.
 
 If all graphs are right, the code that is generated from the last one is wrong. Then experiments
-tell the part of the code generator (`aliasproof.judge.localization`).
+find the part of the code generator.
 """
 
 from __future__ import annotations
@@ -65,15 +65,14 @@ from aliasproof.targets.target import Target
 #
 # `part_at_fault`: the part of Inductor's code generator that is at fault.
 #
-# The last graph is right, and the code that is generated from it is wrong. Each experiment
-# compiles again with one part switched off, or with one operator as a call of ATen instead of
-# generated code. The first experiment after which the violation is gone names the part. They run
-# from the most special to the most general: without fusion, fewer buffers are reused, so that
-# buffer reuse must be asked before fusion; and any operator that runs as a call changes what is
-# fused.
+# The last graph is right, and the code that is generated from it is wrong. Each experiment compiles
+# again with one part switched off, or with one operator as a call of ATen instead of generated
+# code. The first experiment that removes the violation names the part. The experiments are ordered
+# from the most special to the most general: without fusion, fewer buffers are reused, so buffer
+# reuse must be tried before fusion; and any operator that runs as a call changes what is fused.
 #
-# Compare `torch/_inductor/compiler_bisector.py`, which disables lowerings by their number, and
-# knows no scheduler.
+# Compare `torch/_inductor/compiler_bisector.py`, which disables lowerings by their number, but does
+# not handle the scheduler.
 
 
 GENERATES_CODE = ("inductor",)
@@ -83,9 +82,9 @@ ONE_OPERATOR = "lowering of "
 
 @dataclass(frozen=True, slots=True)
 class Experiment:
-    """A part of the code generator, and a context in which it does nothing.
+    """A part of the code generator, and a context that disables it.
 
-    `without` says what the context does, in words after 'it is right'. `settings` are those of
+    `without` says what the context does, as the end of 'it is right ...'. `settings` are values for
     `torch._inductor.config`.
     """
 
@@ -97,7 +96,7 @@ class Experiment:
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
         """The context."""
-        # Imported here: this takes two seconds, and most targets generate no code.
+        # Imported late: this takes two seconds, and most targets generate no code.
         from torch._inductor import config  # noqa: PLC0415
 
         with config.patch(dict(self.settings)), self.patch():
@@ -112,7 +111,7 @@ def _without_fusion() -> contextlib.AbstractContextManager[object]:
 
 @contextlib.contextmanager
 def _at_once() -> Iterator[None]:
-    """Each operator fills a buffer when it is lowered; none is computed where it is used."""
+    """Each operator fills a buffer when it is lowered; none is inlined where it is used."""
     from torch._inductor import ir  # noqa: PLC0415
     from torch._inductor.graph import GraphLowering  # noqa: PLC0415
 
@@ -174,28 +173,28 @@ EXPERIMENTS: tuple[Experiment, ...] = (
 
 
 def in_code_generator(part: str) -> bool:
-    """Whether a part at fault is one of the code generator, so that all graphs are right."""
+    """Whether a part at fault belongs to the code generator, so that all graphs are right."""
     return part == WHOLE_GENERATOR or bool(without(part))
 
 
 def without(part: str) -> str:
-    """What makes the generated code right, in words after 'it is right'; empty if nothing does."""
+    """What makes the generated code right, as the end of 'it is right ...'; empty if unknown."""
     if part.startswith(ONE_OPERATOR):
         return f"if it calls `{part.removeprefix(ONE_OPERATOR)}` of ATen"
     return next((experiment.without for experiment in EXPERIMENTS if experiment.part == part), "")
 
 
 def part_at_fault(case: Case, target: Target, violation: Violation, eager: EagerRun) -> str | None:
-    """The part after whose removal the violation is gone: 'lowering of aten.add.Tensor'.
+    """The part whose removal removes the violation, such as 'lowering of aten.add.Tensor'.
 
-    'code generation' if no experiment tells. None if the violation depends on chance.
+    'code generation' if no experiment removes it. None if the violation is flaky.
     """
     operators: dict[OpOverload, None] = {}
 
     def shows(context: contextlib.AbstractContextManager[object], tested: Target = target) -> bool:
         with context:
             trial = run_trial(case, tested, eager=eager)
-        # After another error, nothing is known.
+        # After another error, nothing can be concluded.
         failed = trial.target.error is not None and violation.silent
         return failed or any(same_promise(other, violation) for other in trial.judgement.violations)
 
@@ -212,7 +211,7 @@ def part_at_fault(case: Case, target: Target, violation: Violation, eager: Eager
 
 def _without_setting(target: Target, experiment: Experiment) -> Target:
     """The target without the setting of an experiment, if its name gives one."""
-    # `inductor:memory_planning=True` sets what it names after the experiment did.
+    # `inductor:memory_planning=True` would set its option again after the experiment.
     given = [part for part in target.name.split(":") if part.split("=")[0] in experiment.settings]
     fewer = [other for other in target.varies if not set(given) & set(other.name.split(":"))]
     return fewer[0] if given and fewer else target
@@ -222,7 +221,7 @@ def _without_setting(target: Target, experiment: Experiment) -> Target:
 def _lowering(
     operators: dict[OpOverload, None], as_call: OpOverload | None = None
 ) -> Iterator[None]:
-    """Note the operators that are lowered. Generated code calls ATen for the one `as_call`."""
+    """Record the operators that are lowered. Generated code calls ATen for `as_call`."""
     from torch._inductor.graph import GraphLowering  # noqa: PLC0415
     from torch._inductor.lowering import fallback_handler  # noqa: PLC0415
 
@@ -246,7 +245,7 @@ def _lowering(
 
 _TORCH = Path(torch.__file__).parent
 
-# By file in torch, the innermost frame that fits decides. Each is a part with no list of passes.
+# By file in torch; the innermost matching frame decides. These parts have no list of passes.
 _PARTS = (
     ("_functorch/_aot_autograd/collect_metadata_analysis.py", "AOTAutograd: metadata analysis"),
     ("_functorch/_aot_autograd/runtime_wrappers.py", "AOTAutograd: wrappers"),
@@ -262,7 +261,7 @@ _PARTS = (
 
 
 def where_raised(error: BaseException) -> str | None:
-    """The pass or part that raised an error; None if no frame of a compiler tells."""
+    """The pass or part that raised an error; None if it has no frame of a compiler."""
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)][::-1]
     for index, frame in enumerate(frames):
         if frame.f_code in drivers() and index > 0:
@@ -293,7 +292,7 @@ def _inside(frame: FrameType) -> str:
 # --- passes ---------------------------------------------------------------------------------------
 
 
-# With one call, the target is right; with a second one, it does not compile again.
+# For a target that is right in one call, but does not recompile for a second one.
 GUARDS = "Dynamo: guards"
 FUNCTIONALIZATION = "AOTAutograd: functionalization"
 
@@ -307,7 +306,7 @@ _ON_STAGES = {
 class PassAtFault:
     """The name of a pass, such as 'post_grad: remove_noop_ops', and the graphs around it.
 
-    A graph is Python code; it is empty where there is none, such as after a wrapper.
+    A graph is Python code, or empty if there is none, for example after a wrapper.
     """
 
     name: str
@@ -318,22 +317,22 @@ class PassAtFault:
 def first_wrong_pass(
     case: Case, target: Target, violation: Violation, *, experiments: bool = True
 ) -> PassAtFault | None:
-    """The pass of a target that is at fault for a violation, or None if nothing tells.
+    """The pass of a target that is at fault for a violation, or None if it is not found.
 
-    `target` is the target at fault. None if it makes no graph, makes several, or if the violation
-    depends on chance. If all graphs are right, `experiments` tell the part of the code generator,
-    with a dozen compilations or more; without them, the answer is 'code generation'. Raises
-    `Rejected` if the case is undefined in eager or not for the target.
+    `target` is the target at fault. None if it makes no graph, or several, or if the violation is
+    flaky. If all graphs are right, `experiments` find the part of the code generator, with a dozen
+    compilations or more; without them, the result is 'code generation'. Raises `Rejected` if the
+    case is undefined in eager or the target does not take it.
     """
     case = case.under(target)
     eager = run_eager(case)
-    # Graphs come from the layer before, so code is generated only where an experiment needs it.
+    # The layer before has the same graphs, so generate code only where an experiment needs it.
     base = target.name.split(":")[0]
     on_graphs = target.after if base in GENERATES_CODE and target.after else target
     wrong_pass = _StepSearch(case, on_graphs, violation, eager).pass_at_fault()
     if wrong_pass is not None or on_graphs is target:
         return wrong_pass
-    # The graphs of a function that consists of several are not judged one by one.
+    # If a function consists of several graphs, they are not judged one by one.
     with contextlib.suppress(Rejected):
         before = run_trial(case, on_graphs, eager=eager).judgement.violations
         if any(same_promise(other, violation) for other in before):
@@ -355,7 +354,7 @@ class _StepSearch:
 
     def pass_at_fault(self) -> PassAtFault | None:
         compiled = SteppedFunction()
-        # Such a compiler calls torch on its way: what AOTAutograd makes is not what runs.
+        # Such a compiler uses AOTAutograd in other ways: the graphs made there are not what runs.
         outside = self.target.needs is not None
         function, error = self._compile(compiled, watched=not outside)
         if outside and error is None:
@@ -363,7 +362,7 @@ class _StepSearch:
         if error is not None and not compiled.complete:
             part = where_raised(error)
             return None if part is None else PassAtFault(part)
-        if not compiled.single:  # the function consists of several graphs
+        if not compiled.single:  # several graphs
             return None
         if (
             second_calls.SECOND_CALLS.keys() & set(self.target.name.split(":"))
@@ -418,7 +417,7 @@ class _StepSearch:
         return None
 
     def _traced_right(self, undecomposed: Callable[[object], bool]) -> fx.GraphModule | None:
-        """The traced graph, if it is right when these operators are not decomposed."""
+        """The traced graph without decompositions of these operators, if it is right."""
         compiled = SteppedFunction(undecomposed=undecomposed)
         function, _ = self._compile(compiled)
         step = next(
@@ -431,7 +430,7 @@ class _StepSearch:
 
 @dataclass(frozen=True, slots=True)
 class _StepJudge:
-    """Says of a step whether it shows the violation."""
+    """Decides whether a step shows the violation."""
 
     search: _StepSearch
     compiled: SteppedFunction
@@ -448,12 +447,12 @@ class _StepJudge:
             self.compiled.chosen = None
         if any(map(self._is_same, violations)):
             return True
-        # In the middle of a compilation, a graph may hold what only a compiler can run.
+        # In the middle of a compilation, a graph may have operators that only a compiler can run.
         failed = any(not other.silent for other in violations)
         return None if failed else False
 
     def _is_same(self, other: Violation) -> bool:
-        # What is wrong at other places may be the fault of a layer before the user's code.
+        # Differences at other locations may be the fault of a layer before the user's code.
         here = not self.search.target.yours or other.place == self.search.violation.place
         return here and same_promise(other, self.search.violation)
 
@@ -498,7 +497,7 @@ class _StepJudge:
         assert build is not None
         stage = Stage(step.name, step.graph, build.stages[-1].functional, whole=False)
         runs = [run_stage(stage, clone_inputs(inputs))]
-        # A clobber is judged against the functional graph that the passes began with.
+        # A clobber is judged against the functional graph that the passes started from.
         first = next(
             earlier.graph
             for earlier in self.compiled.steps
@@ -518,8 +517,9 @@ class _StepJudge:
 #
 # `part_of`: the part of a layer of `torch.compile` that makes a `PythonProgram` wrong.
 #
-# Each experiment compiles the program again without one part of the compiler, or one graph alone.
-# The first after which the difference is gone names the part. An error of a compilation says
+# Each experiment compiles the program again without one part of the compiler, or compiles only one
+# graph. The first experiment that removes the difference names the part. The error of a compilation
+# shows where it was raised.
 # itself where it was raised.
 
 
@@ -535,8 +535,8 @@ LAYER_NAMES = {
 def part_of(program: PythonProgram, symptom: Symptom) -> str:
     """The part at fault: 'Dynamo: guards', 'AOTAutograd: min-cut partitioner, graph 2 of 3'.
 
-    The layer alone if no experiment tells, and nothing if the difference is not there. Raises
-    `Undefined` if the program is undefined in eager.
+    Only the layer if no experiment finds the part, and empty if the difference does not show.
+    Raises `Undefined` if the program is undefined in eager.
     """
     return _PartSearch(program, symptom, run_eager(PythonCase(program))).part()
 
@@ -548,11 +548,11 @@ class _PartSearch:
     eager: EagerRun
 
     def shows(self, transform: Transform) -> bool:
-        """Whether the difference is there."""
+        """Whether the difference shows."""
         FakeTensorMode.cache_clear()
         contract = target_named(self.symptom.target).contract
         found = compare(self.program, transform, self.eager, contract)
-        # After another error, nothing is known.
+        # After another error, nothing can be concluded.
         return any(one.oracle in (self.symptom.oracle, "errors") for one in found)
 
     def part(self) -> str:
@@ -572,7 +572,7 @@ class _PartSearch:
         return layer + self._graph()
 
     def _raised_in(self, compiled: Transform) -> str | None:
-        """Where the compilation raised; None if it did not, or nothing tells."""
+        """Where the compilation raised; None if it did not, or the location is unknown."""
         if self.symptom.oracle != "errors":
             return None
         error: BaseException | None = run_python(self.program, compiled).error
@@ -584,7 +584,7 @@ class _PartSearch:
         return raised
 
     def _experiments(self) -> Iterator[tuple[str, Transform]]:
-        """The parts that can be left out, each with the compiler without it."""
+        """The parts that can be left out, each with a compiler without that part."""
         if self.symptom.target == "aot-eager":
             min_cut = min_cut_rematerialization_partition
             yield "AOTAutograd: min-cut partitioner", _by(_aot(default_partition, keep=True))
@@ -595,8 +595,8 @@ class _PartSearch:
                 yield f"Inductor: {experiment.part}", _by("inductor", experiment.running)
 
     def _passes(self) -> Sequence[str]:
-        """The names of the passes over graphs that run, in their order."""
-        # Imported here: it takes two seconds, and most causes are in other layers.
+        """The names of the graph passes that run, in order."""
+        # Imported late: it takes two seconds, and most causes are in other layers.
         from torch.fx.passes.graph_transform_observer import (  # noqa: PLC0415
             GraphTransformObserver,
         )
@@ -621,7 +621,7 @@ class _PartSearch:
         if graphs < 2:
             return ""
         for number in range(graphs):
-            # What Dynamo makes of a frame needs what it made of those before it.
+            # The code that Dynamo makes of a frame needs that of earlier frames.
             chosen = range(number + 1) if target == "dynamo" else range(number, number + 1)
             if self.shows(_by(_Chosen(target, chosen, skip=target == "dynamo"))):
                 return f", graph {number + 1} of {graphs}"
@@ -630,9 +630,9 @@ class _PartSearch:
 
 @dataclass(slots=True)
 class _Chosen:
-    """A backend that compiles some of the graphs it gets.
+    """A backend that compiles only some of its graphs.
 
-    The others run as Dynamo made them, or `skip` their frames, which run as Python then.
+    The others run as Dynamo made them; with `skip`, their frames run as Python instead.
     """
 
     target: str
@@ -662,7 +662,7 @@ def _by(
     backend: Any,
     within: Callable[[], contextlib.AbstractContextManager[object]] = contextlib.nullcontext,
 ) -> Transform:
-    """What compiles a function with a backend, and calls it in a context."""
+    """A transform that compiles with a backend, and calls the result in a context."""
 
     def transform(program: Any) -> Any:
         compiled = torch.compile(program, backend=backend)
@@ -678,7 +678,7 @@ def _by(
 
 
 def _forgetting(compiled: Transform) -> Transform:
-    """Each call compiles anew, so no guard is asked."""
+    """A transform whose every call compiles again, so that no guard is evaluated."""
 
     def transform(program: Any) -> Any:
         function = compiled(program)
@@ -694,7 +694,7 @@ def _forgetting(compiled: Transform) -> Transform:
 
 
 def _aot(partition: Any, *, keep: bool) -> Any:
-    """The backend *aot_eager* with a partitioner, and with writes to inputs in the graph or not."""
+    """The backend *aot_eager* with a partitioner, and with or without input writes in the graph."""
     return aot_autograd(
         fw_compiler=boxed_nop, partition_fn=partition, keep_inference_input_mutations=keep
     )

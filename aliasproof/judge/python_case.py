@@ -1,7 +1,7 @@
 """`PythonCase`: Python code that is judged by all that its caller can reach after a run.
 
-All of that counts as an output with a path: inputs, results, attributes, globals, gradients. The
-code is a `PythonProgram`, or a call of a user's function. `torch.compile` compiles it for a target.
+All of that counts as outputs with paths: inputs, results, attributes, globals, gradients. The code
+is a `PythonProgram`, or a call of a user's function. `torch.compile` compiles it for a target.
 """
 
 from __future__ import annotations
@@ -43,33 +43,34 @@ from aliasproof.targets.dynamo import drawing_as_eager, unmeasured
 from aliasproof.targets.registry import target as target_named
 from aliasproof.targets.target import Build, Target
 
-Left: TypeAlias = Mapping[str, object]  # what a caller reaches after a call, by name
+Left: TypeAlias = Mapping[str, object]  # by name, what a caller can reach after a call
 
 
 class Runnable(Protocol):
-    """Code that runs in a world of its own."""
+    """Code that runs in its own namespace."""
 
     def run(self, transform: Callable[[Any], Any], then: Callable[[Left], None]) -> Left:
-        """What the caller reaches after a run of what `transform` makes of the code.
+        """What the caller can reach after a run of the code as `transform` compiles it.
 
-        If a backward pass has to follow the call, `then` does it, and gets what there is before.
+        If a backward pass must follow the call, `then` runs it, on what the caller can reach
+        before.
         """
 
     def widened(self) -> Runnable:
-        """The code with float64 in place of dtypes with fewer digits.
+        """The code with float64 instead of less precise dtypes.
 
-        It runs where tensors that are made without a dtype have float64. A run raises `Rejected` if
-        that cannot be.
+        While it runs, float64 must be the default dtype. A run raises `Rejected` if this is
+        impossible.
         """
 
 
 _EVERYTHING = Contract()  # the empty contract promises everything
-LAYERS = ("dynamo", "aot-eager", "inductor")  # each builds on those before it
-EAGER = "identity"  # eager again, in a second world: any difference is a mistake of ours
+LAYERS = ("dynamo", "aot-eager", "inductor")  # each builds on the earlier ones
+EAGER = "identity"  # eager again, in another namespace: any difference is a mistake of ours
 
 
 def layers(target: str) -> list[str]:
-    """The target and those that it builds on, in their order."""
+    """The target and those that it builds on, in order."""
     if target in LAYERS:
         return list(LAYERS[: LAYERS.index(target) + 1])
     return [target] if target == EAGER else [*LAYERS[:-1], target]
@@ -77,7 +78,7 @@ def layers(target: str) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class PythonCase:
-    """Code to judge, see `Subject`; a watched run in eager may take `seconds`, 0 for any time."""
+    """Code to judge, see `Subject`; a watched run in eager may take `seconds`, 0 for no limit."""
 
     code: Runnable
     seconds: float = SECONDS
@@ -95,7 +96,7 @@ class PythonCase:
         return run_python(self.code, compiler(target_named(EAGER)))
 
     def run_target(self, target: Target) -> tuple[Observation, Build | None]:
-        """Run what a target compiles. There is no build: Dynamo may make any number of graphs."""
+        """Run the compiled code. There is no build: Dynamo may make any number of graphs."""
         run = guarded(lambda _: run_python(self.code, compiler(target)))
         if needs_resizing(run.error):
             run = run_python(self.code, compiler(target))
@@ -107,7 +108,7 @@ class PythonCase:
             return run_python(self.code, compiler(target))
 
     def widened(self) -> Iterator[PythonCase]:
-        """The case with float64 in place of dtypes with fewer digits."""
+        """The case with float64 instead of less precise dtypes."""
         yield replace(self, code=self.code.widened())
 
     def earlier_layers(self, target: Target) -> EarlierLayers:
@@ -117,12 +118,12 @@ class PythonCase:
 
 
 def subject_of(program: AnyProgram) -> Subject:
-    """A program as it is judged."""
+    """A program as a subject to judge."""
     return Case.of(program) if isinstance(program, Program) else PythonCase(program)
 
 
 def compiler(target: Target) -> Callable[[Any], Any]:
-    """What compiles the code for a target; it is called once in each run."""
+    """The function that compiles the code for a target; it is called once per run."""
     if target.name == EAGER:
         # `torch.cond` compiles its branches in eager, too.
         without: Callable[[Any], Any] = torch.compiler.set_stance("force_eager")
@@ -138,7 +139,7 @@ def compare(
     eager: EagerRun,
     contract: Contract = _EVERYTHING,
 ) -> list[Violation]:
-    """Run it with what `compiled` makes of `program`, and compare with a run in eager."""
+    """Run the program as `compiled` transforms it, and compare with a run in eager."""
 
     def again(memory: GuardedMemory) -> Observation:
         with memory:
@@ -159,9 +160,9 @@ def run_python(
     transform: Callable[[Any], Any] = lambda given: given,
     within: AbstractContextManager[object] | None = None,
 ) -> Observation:
-    """Run it in a fresh world, with gradients, as a user does. `transform` compiles.
+    """Run it in a fresh namespace, with gradients, as a user does. `transform` compiles.
 
-    An error that it raises is part of the run.
+    An exception of the program is part of the run.
     """
     torch._dynamo.reset()
     seed_generators()
@@ -177,7 +178,7 @@ def run_python(
         with _dispatch_keys_kept(), torch.enable_grad(), drawing_as_eager(), around:
             named = dict(_leaves(program.run(transform, then)))
             finish([leaf for leaf in named.values() if isinstance(leaf, torch.Tensor)])
-    except (Rejected, InternalError):  # these say something about us, not about the program
+    except (Rejected, InternalError):  # these are about us, not about the program
         raise
     except Exception as error:  # noqa: BLE001 - any error of the program is part of its run
         require_sound_process(error)
@@ -187,13 +188,13 @@ def run_python(
 
 @contextmanager
 def _dispatch_keys_kept() -> Iterator[None]:
-    """Let go, before this ends, of what changes torch's dispatch keys when it is let go of.
+    """Free, before this ends, objects whose deallocation changes torch's dispatch keys.
 
-    After an error in a compiled graph that enters inference mode, torch leaves it on until the
-    frames of the error go, and then sets the dispatch keys that it met while it traced: every call
-    of a tensor fails from then on.
+    After an error in a compiled graph that enters inference mode, torch stays in that mode until
+    the frames of the error are freed, and then restores the dispatch keys of the tracing: from then
+    on, every call on a tensor fails.
     """
-    with torch.inference_mode(mode=False):  # sets those keys that it met here
+    with torch.inference_mode(mode=False):  # restores the dispatch keys at its entry
         try:
             yield
         except Exception as error:
@@ -214,7 +215,7 @@ def _seen(named: Mapping[str, object]) -> Observation:
 
 
 def _differentiate(left: Sequence[object]) -> None:
-    """A backward pass from all tensors that autograd computed, with other numbers in each place."""
+    """Run backward from all tensors that autograd computed, with varying start gradients."""
     tensors = {id(leaf): leaf for leaf in left if isinstance(leaf, torch.Tensor)}
     ends = [it for it in tensors.values() if it.requires_grad and _history(it) == RESULT]
     if ends:
@@ -222,17 +223,17 @@ def _differentiate(left: Sequence[object]) -> None:
 
 
 def numbers_for(tensor: torch.Tensor) -> torch.Tensor:
-    """A gradient to start a backward pass from this tensor, with another number in each place."""
+    """A gradient to start a backward pass from this tensor, whose elements vary."""
     return torch.arange(tensor.numel()).remainder(5).add(1).reshape(tensor.shape).to(tensor)
 
 
 def run_in_eager(program: Runnable, seconds: float = SECONDS) -> EagerRun:
-    """Run it in eager for at most so long, 0 for any time, and watch each ATen call.
+    """Run it in eager for at most `seconds`, 0 for no limit, and watch each ATen call.
 
     Raises:
         Undefined: It is undefined in eager.
-        Rejected: It does something else while it is watched: in inference mode, torch makes other
-            tensors below a dispatch mode.
+        Rejected: It behaves differently while it is watched: in inference mode, torch makes
+            other tensors below a dispatch mode.
 
     """
     watch = Watch()
@@ -245,13 +246,13 @@ def run_in_eager(program: Runnable, seconds: float = SECONDS) -> EagerRun:
     return EagerRun(run, watch.trace)
 
 
-# Of other values, the text is compared; of those that have no text of their own, the type is.
+# Other values are compared by their text; values without text of their own, by their type.
 _NAMED = (torch.dtype, torch.device, torch.layout, torch.memory_format, enum.Enum, bytes, range)
 _NOT_COMPARED = (torch.autograd.graph.Node, Iterator)  # a compiler makes others
 
 
 def _leaves(left: Left, *, gradients: bool = True) -> Iterator[tuple[str, object]]:
-    """The tensors and plain values with their paths, and the gradients of leaves of autograd."""
+    """The tensors and plain values with their paths, and the gradients of autograd leaves."""
     for name, value in left.items():
         if isinstance(value, torch.nn.Module):
             for inner, module in value.named_modules():
@@ -273,9 +274,9 @@ def _leaves(left: Left, *, gradients: bool = True) -> Iterator[tuple[str, object
 class FloatState:
     """The floating-point tensors that eager left after a call, by path.
 
-    What is accepted as rounding in the state of a compiled function would grow in the next call,
-    which starts from it. So a later call starts from the numbers that eager left. Tensors stay the
-    objects and the memory that they are.
+    Accepted rounding in the state of a compiled function would grow in the next call, which starts
+    from that state. So a later call starts from the numbers that eager left. Tensor objects and
+    their memory stay the same.
     """
 
     tensors: dict[str, torch.Tensor] = field(default_factory=dict)
@@ -285,7 +286,7 @@ class FloatState:
         self.tensors = {path: it.detach().clone() for path, it in _inexact(left)}
 
     def restore(self, left: Left) -> None:
-        """Give tensors of the same path, dtype and size these numbers."""
+        """Write these numbers into the tensors of the same path, dtype and size."""
         for path, tensor in _inexact(left):
             kept = self.tensors.get(path)
             if kept is not None and (kept.dtype, kept.shape) == (tensor.dtype, tensor.shape):
@@ -304,7 +305,7 @@ def _has_bytes(tensor: torch.Tensor) -> bool:
 
 
 def _kind(leaf: object) -> str:
-    """What a caller sees of a leaf besides its data and layout."""
+    """What a caller sees of a leaf, besides its data and layout."""
     if not isinstance(leaf, torch.Tensor):
         return type(leaf).__name__
     words = [type(leaf).__name__]
@@ -317,7 +318,7 @@ LEAF, RESULT, FORBIDDEN = "leaf", "result", "forbidden"
 
 
 def _history(tensor: torch.Tensor) -> str:
-    """What a tensor is for autograd. It forbids to use some views after a write to their base."""
+    """LEAF or RESULT of autograd; FORBIDDEN for a view that a write to its base made unusable."""
     try:
         return LEAF if tensor.is_leaf else RESULT
     except RuntimeError:
@@ -326,14 +327,14 @@ def _history(tensor: torch.Tensor) -> str:
 
 # --- python frames --------------------------------------------------------------------------------
 #
-# How Dynamo cuts a `PythonProgram`: whether it is defined, how many graphs, where graphs break.
+# How Dynamo splits a `PythonProgram`: whether it is defined, how many graphs, where graphs break.
 
 
 ONE, BROKEN, NONE, RAISES = "no graph breaks", "graphs break", "no graph", "raises"
 
 
 def is_defined(program: PythonProgram) -> bool:
-    """Whether it is defined in eager, and does the same while it is watched."""
+    """Whether it is defined in eager, and behaves the same while it is watched."""
     try:
         run_in_eager(program)
     except Rejected:
@@ -342,7 +343,7 @@ def is_defined(program: PythonProgram) -> bool:
 
 
 def cut_of(program: PythonProgram, counts: Counter[str]) -> str:
-    """How Dynamo cuts it, all its calls together. Adds frames, graphs and breaks to `counts`.
+    """How Dynamo splits it, in all its calls. Adds frames, graphs and breaks to `counts`.
 
     A frame that is compiled again for other arguments counts again.
     """

@@ -1,10 +1,10 @@
 """Is a difference in values rounding? A control decides: both sides run again in float64.
 
 Correct kernels round differently, and a decomposition may overflow where eager's kernel does not.
-Such a difference is gone in float64, and a miscompile is still there.
+Such a difference vanishes in float64, and a miscompile does not.
 
-The control is asked only where rounding can make as large a difference. Code that is wrong for one
-dtype alone is right in float64, too.
+The control runs only where rounding can cause a difference of that size. Code that is wrong for
+only one dtype is right in float64, too.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from aliasproof.oracles.observation import Observation
 from aliasproof.oracles.verdict import ON_VALUES, Report, Verdict, Violation, with_differences
 
 _PLACE = re.compile(r"(?:input|output) \d+")
-SAME = 1e-7  # of the largest number of a tensor: two algorithms for one result, in float64
-CANCELLED = 1e-12  # of the largest input: what is left of numbers that should cancel
-MARGIN = 10.0  # how many times as far off as eager a correct kernel may be
+SAME = 1e-7  # relative to the largest number of a tensor: two float64 algorithms for one result
+CANCELLED = 1e-12  # relative to the largest input: the rest of numbers that should cancel
+MARGIN = 10.0  # how many times the error of eager a correct kernel may have
 
 
 def suspects(judgement: Judgement, eager: Observation, trace: Trace) -> list[str]:
-    """The places of wrong floating-point values that come from ops that may round differently.
+    """The locations of wrong floating-point values that come from ops that may round differently.
 
-    A Python function that reads tensor data can compute with it in Python's own numbers, where a
-    compiler computes with tensors: no op shows that.
+    A Python function that reads tensor data can compute with Python numbers where a compiler
+    computes with tensors: no op shows that.
     """
     tensors = eager.tensors()
     in_python = trace.data_dependent is not None and not trace.is_program
@@ -59,9 +59,9 @@ def suspects(judgement: Judgement, eager: Observation, trace: Trace) -> list[str
 
 
 def widened(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor] | None:
-    """The inputs as float64, with the same layouts and sharing; None if that cannot be.
+    """The inputs as float64, with the same layouts and sharing; None if that is impossible.
 
-    Then no input has fewer digits, or one storage is read as two dtypes.
+    It is if no input is less precise, or one storage is read as two dtypes.
     """
     dtypes: dict[int, torch.dtype] = {}
     for tensor in tensors:
@@ -77,8 +77,8 @@ def widened(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor] | None:
         storage = tensor.untyped_storage()
         if storage._cdata not in buffers:
             whole = storage.nbytes() // tensor.itemsize * tensor.itemsize
-            with _disable_current_modes():  # a watch would take the bytes for unwritten memory
-                # As bytes: integers of few bits have no kernel that copies them.
+            with _disable_current_modes():  # a watch would take these bytes for unwritten memory
+                # As bytes: integers of few bits have no kernel to copy them.
                 numbers = bytes_of(storage)[:whole].clone().view(tensor.dtype)
                 if (wide := wide_dtype(tensor.dtype)) != tensor.dtype:
                     numbers = numbers.to(wide)
@@ -90,10 +90,11 @@ def widened(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor] | None:
 
 @contextmanager
 def wide_factories() -> Iterator[None]:
-    """Tensors that are made without a dtype have float64: an optimizer makes its state so.
+    """Make float64 the default dtype, which the state of an optimizer gets.
 
-    A number of the optimizer is then one of float64, whose writes Dynamo loses. That bug is patched
-    here: where it is the user's, the lost write shows in the number itself, and is no rounding.
+    A float64 number of the optimizer then meets a bug of Dynamo, which loses its writes. That bug
+    is patched here: where the user meets it, the lost write shows in the number itself, and is not
+    rounding.
     """
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
@@ -105,9 +106,9 @@ def wide_factories() -> Iterator[None]:
 
 
 def without_narrow_conversions(program: Program) -> Program:
-    """The program with float64 in place of floating-point dtypes that its calls name.
+    """The program with float64 instead of the floating-point dtypes that its calls name.
 
-    What reads bits as another dtype is left as it is.
+    Calls that reinterpret bits as another dtype stay as they are.
     """
     return replace(program, instructions=tuple(map(_wide_call, program.instructions)))
 
@@ -124,16 +125,16 @@ def _wide_argument(value: Argument) -> Argument:
 
 
 class Control(Protocol):
-    """Both sides in float64. Each method raises `Rejected` if the code is not for float64."""
+    """Both sides in float64. Each method raises `Rejected` if the code cannot run in float64."""
 
     def exact(self) -> Observation:
-        """What eager leaves."""
+        """Eager's observation."""
 
     def watched(self) -> tuple[Observation, Trace]:
-        """The same from a run that is watched."""
+        """The same, with a trace of the run."""
 
     def target(self) -> Observation:
-        """What the target leaves."""
+        """The target's observation."""
 
 
 def without_rounding(
@@ -143,10 +144,10 @@ def without_rounding(
     trace: Trace,
     controls: Sequence[Control],
 ) -> tuple[Judgement, list[str]]:
-    """The judgement of two runs without differences that are gone in float64, and their places.
+    """The judgement of two runs without differences that vanish in float64, and their locations.
 
-    What rounding in eager's dtypes leaves open is a violation if it differs in float64, too.
-    `judged` gives the judgement for what a trace says. The first control that can decide does so.
+    What is open because eager's dtypes round is a violation if it differs in float64, too. `judged`
+    returns the judgement for a trace. The first control that can decide does so.
     """
     rounding = []
     open_ = _open_differences(judgement, judged, trace)
@@ -163,7 +164,7 @@ def without_rounding(
 def _open_differences(
     judgement: Judgement, judged: Callable[[Trace], Judgement], trace: Trace
 ) -> dict[str, Violation]:
-    """The differences in values that the judgement leaves open, by place."""
+    """The differences in values that the judgement leaves open, by location."""
     if all(judgement.reports[name].verdict is Verdict.HOLDS for name in ON_VALUES):
         return {}
     rounding = replace(trace.rounding, bits=StorageSet())
@@ -174,7 +175,7 @@ def _open_differences(
 
 
 def _decided(judgement: Judgement, wrong: Sequence[Violation]) -> Judgement:
-    """The judgement with these violations, and nothing left open in values."""
+    """The judgement with these violations, and no open difference in values."""
     reports = dict(judgement.reports)
     for name in ON_VALUES:
         report = reports[name]
@@ -184,7 +185,7 @@ def _decided(judgement: Judgement, wrong: Sequence[Violation]) -> Judgement:
 
 
 def _wrong(controls: Sequence[Control], places: Sequence[str]) -> list[str] | None:
-    """The places that differ in float64, too; None if float64 does not decide."""
+    """The locations that differ in float64, too; None if float64 does not decide."""
     for control in controls:
         try:
             exact = control.exact()
@@ -201,9 +202,9 @@ def _wrong(controls: Sequence[Control], places: Sequence[str]) -> list[str] | No
 
 
 def _may_overflow(trace: Trace, value: torch.Tensor | None) -> bool:
-    """Whether a value is infinite or NaN where a function converts to a narrow dtype itself.
+    """Whether a value is infinite or NaN where the function itself converts to a narrow dtype.
 
-    Between two ops that a compiler fuses, eager alone rounds to that dtype, also in this control.
+    Between two ops that a compiler fuses, only eager rounds to that dtype, also in this control.
     """
     if value is None or not trace.rounds_between(value):
         return False
@@ -213,7 +214,7 @@ def _may_overflow(trace: Trace, value: torch.Tensor | None) -> bool:
 def _rounds_alone(
     controls: Sequence[Control], places: Sequence[str], eager: Observation, target: Observation
 ) -> bool:
-    """Whether the differences at these places are rounding."""
+    """Whether the differences at these locations are only rounding."""
     if target.error is not None:
         return False
     for control in controls:
@@ -233,7 +234,7 @@ def _rounds_alone(
 def may_round(
     places: Sequence[str], eager: Observation, target: Observation, exact: Observation
 ) -> bool:
-    """Whether rounding can make differences as large as these. `exact` is eager in float64."""
+    """Whether rounding can cause differences of this size. `exact` is eager in float64."""
     scale = _scale(eager.before or [*eager.tensors().values()])
     ours, theirs, references = (run.tensors() for run in (eager, target, exact))
     return all(_may_round(ours[place], theirs[place], references[place], scale) for place in places)
@@ -248,7 +249,7 @@ def _may_round(
         return False
     largest = max(_scale([one, other]), scale)
     finite = one.isfinite() & other.isfinite()
-    # Where not all is finite, something may have overflowed: a square does so for its root.
+    # Without finite values, an intermediate result may have overflowed, as a square under a root.
     if not bool(finite.all()) and largest < kind.max**0.5:
         return False
     own = (one - reference)[finite & reference.isfinite()].abs()
@@ -257,7 +258,7 @@ def _may_round(
 
 
 def agree(places: Sequence[str], eager: Observation, target: Observation) -> bool:
-    """Whether two runs in float64 have the same values at these places."""
+    """Whether two runs in float64 have the same values at these locations."""
     scale = _scale(eager.before or [*eager.tensors().values()])
     ours, theirs = eager.tensors(), target.tensors()
     return all(_agree(ours[place], theirs.get(place), scale) for place in places)
@@ -266,7 +267,7 @@ def agree(places: Sequence[str], eager: Observation, target: Observation) -> boo
 def _agree(one: torch.Tensor, other: torch.Tensor | None, scale: float) -> bool:
     if other is None or one.shape != other.shape or one.dtype != other.dtype:
         return False
-    # A function may convert to a dtype of its own.
+    # A function may convert to another dtype itself.
     same = max(SAME, MARGIN * torch.finfo(one.dtype).eps)
     one, other = _as_wide(one), _as_wide(other)
     atol = same * _scale([one, other]) + CANCELLED * scale
@@ -274,7 +275,7 @@ def _agree(one: torch.Tensor, other: torch.Tensor | None, scale: float) -> bool:
 
 
 def excused(judgement: Judgement, places: Sequence[str]) -> Judgement:
-    """The judgement without the violations at these places."""
+    """The judgement without the violations at these locations."""
     reports = dict(judgement.reports)
     for name in ON_VALUES:
         report = reports[name]
@@ -287,7 +288,7 @@ def excused(judgement: Judgement, places: Sequence[str]) -> Judgement:
 
 
 def _scale(tensors: Sequence[torch.Tensor]) -> float:
-    """The largest finite number in the floating-point ones of these tensors."""
+    """The largest finite number in the floating-point tensors."""
     numbers = [_as_wide(tensor).abs() for tensor in tensors if _is_inexact(tensor)]
     finite = [number[number.isfinite()] for number in numbers]
     return max((float(values.max()) for values in finite if values.numel()), default=0.0)
@@ -298,7 +299,7 @@ def _is_inexact(tensor: torch.Tensor) -> bool:
 
 
 def wide_dtype(dtype: torch.dtype) -> torch.dtype:
-    """The dtype in which a control runs in place of this one."""
+    """The dtype that replaces this one in a control."""
     if dtype.is_complex:
         return torch.complex128
     return torch.float64 if dtype.is_floating_point else dtype

@@ -1,4 +1,4 @@
-"""`run_trial`: a case runs in eager and through a target, and the oracles on results compare."""
+"""`run_trial`: a case runs in eager and on a target, and the oracles on results compare."""
 
 from __future__ import annotations
 
@@ -59,13 +59,14 @@ class EarlierLayers(NamedTuple):
 
 
 class Subject(Protocol):
-    """Anything that can be judged. Each run is one in a fresh world, with equal inputs.
+    """Anything that can be judged. Each run has fresh state, with equal inputs.
 
-    Adapters are `Case`, a function on tensors, and `PythonCase`, Python code as its user calls it.
+    Implementations are `Case`, a function on tensors, and `PythonCase`, Python code as a user calls
+    it.
     """
 
     def under(self, target: Target) -> Self:
-        """The subject under the conditions of a target, in which eager runs too."""
+        """The subject under the conditions of a target, under which eager runs, too."""
 
     def run_eager(self) -> EagerRun:
         """Run it in eager, and watch each ATen call. Raises `Undefined`."""
@@ -74,19 +75,19 @@ class Subject(Protocol):
         """Run it in eager."""
 
     def run_target(self, target: Target) -> tuple[Observation, Build | None]:
-        """Build and run it; no build if that raised, or if there is none to look at."""
+        """Build and run it; the build is None if that raised, or if there is none."""
 
     def run_again(self, target: Target, build: Build | None, memory: GuardedMemory) -> Observation:
-        """Run what `run_target` ran once more, with that memory."""
+        """Run once more what `run_target` ran, with that memory."""
 
     def widened(self) -> Iterator[Self]:
-        """The subject with float64 in place of dtypes with fewer digits, in each way that can be.
+        """The subject with float64 instead of less precise dtypes, in each possible way.
 
-        A run raises `Rejected` where it cannot be.
+        A run raises `Rejected` where this is impossible.
         """
 
     def earlier_layers(self, target: Target) -> EarlierLayers:
-        """The targets that may be at fault for what a target does to it."""
+        """The targets that may be at fault for a wrong result of a target on this subject."""
 
 
 @dataclass(slots=True)
@@ -94,8 +95,8 @@ class Case:
     """A function to test, and how to make fresh inputs for it. See `Subject`.
 
     Each call of `fresh_inputs` returns new tensors with equal data, layouts and mutual sharing. A
-    run may mutate its inputs, so each run needs its own. `second_inputs` makes those of a second
-    call, for targets that compare it. `conditions` are those that were applied, to `plain`.
+    run may mutate its inputs, so each run needs its own. `second_inputs` makes the inputs of a
+    second call, for targets that compare it. `conditions` were applied to the case `plain`.
     """
 
     function: Function
@@ -115,7 +116,7 @@ class Case:
         return cls(function, lambda: clone_inputs(inputs))
 
     def on(self, device: str) -> Case:
-        """The case on a device. Inputs keep their strides, their offsets and what they share."""
+        """The case on a device. Inputs keep their strides, offsets and sharing."""
         plain, second = self.plain or self, (self.plain or self).second_inputs
         if isinstance(plain.function, ProgramFunction):
             return Case.of(on_device(plain.function.program, device))
@@ -123,7 +124,7 @@ class Case:
         return Case(plain.function, moved, second and partial(_inputs_on, second, device))
 
     def under(self, target: Target) -> Case:
-        """The case under the conditions of a target, in which eager runs too."""
+        """The case under the conditions of a target, under which eager runs, too."""
         # By identity: each kind of conditions is one function.
         if target.conditions is self.conditions:
             return self
@@ -150,14 +151,14 @@ class Case:
 
     def run_target(self, target: Target) -> tuple[Observation, Build | None]:
         """Build and run a case that is under the target's conditions. No build if that raised."""
-        # Two sets, since a build may mutate the inputs that it traces with.
+        # Separate inputs, since a build may mutate the inputs that it traces with.
         sample, inputs = self.fresh_inputs(), self.fresh_inputs()
         builds: list[Build] = []
 
-        # The build is observed together with the run: an exception of either is the target's.
+        # The build and the run are observed together: an exception of either is the target's.
         def build_and_run(*tensors: torch.Tensor) -> object:
             builds.append(target.build(self.function, sample))
-            # Again, since a build that traces with real tensors draws random numbers too.
+            # Seed again, since a build that traces with real tensors draws random numbers, too.
             seed_generators()
             return builds[0].function(*tensors)
 
@@ -181,8 +182,8 @@ class Case:
     def widened(self) -> Iterator[Case]:
         """See `Subject`.
 
-        First with float64 inputs alone: a conversion that a target forgets is no rounding. Where
-        eager then raises, since a converted operand meets another one, also with conversions to it.
+        First only with float64 inputs: a conversion that a target forgets is not rounding. If eager
+        then raises because a float64 operand meets a converted one, conversions are widened, too.
         """
         plain = self.plain or self
 
@@ -199,7 +200,7 @@ class Case:
             yield Case(ProgramFunction(program), *inputs)
 
     def earlier_layers(self, target: Target) -> EarlierLayers:
-        """The targets that a target says it builds on."""
+        """The targets that a target declares to build on."""
         return EarlierLayers(target.varies, target.after, target.layer)
 
 
@@ -211,8 +212,8 @@ def _inputs_on(inputs: MakeInputs, device: str) -> Sequence[torch.Tensor]:
 class Spent:
     """Seconds spent, by part. `target` is the target's build and run, the rest is the harness.
 
-    `oracles` is the time of the oracles on results, `graphs` that of the oracles on graphs, with
-    the runs that these need.
+    `oracles` is the time of the oracles on results, `graphs` that of the oracles on graphs,
+    including the runs that these need.
     """
 
     generation: float = 0.0
@@ -222,7 +223,7 @@ class Spent:
     graphs: float = 0.0
 
     def add(self, other: Spent) -> None:
-        """Add the seconds of another one to this one."""
+        """Add the seconds of another `Spent` to this one."""
         for part in fields(self):
             setattr(self, part.name, getattr(self, part.name) + getattr(other, part.name))
 
@@ -249,7 +250,7 @@ class Trial:
     build: Build | None = None
 
     def exact(self, place: str) -> bool:
-        """Whether what a place names, such as 'output 0', can be compared without tolerance."""
+        """Whether the tensors in a location, 'output 0', can be compared without tolerance."""
         tensors, names = self.eager.tensors(), re.findall(r"(?:input|output) \d+", place)
         return all(self.trace.exact(tensors.get(name)) for name in names or tensors)
 
@@ -275,12 +276,12 @@ def run_trial(
     eager: EagerRun | None = None,
     ran: Callable[[], None] = lambda: None,
 ) -> Trial:
-    """Run a subject through a target and judge the results.
+    """Run a subject on a target and judge the results.
 
     `eager` is the run in eager under the target's conditions, if the caller has it; otherwise eager
     runs here. The seconds are added to `spent`. `ran` is called when the target has run; controls
-    may follow. Raises `Rejected` if it is undefined in eager, or the target is not for it, or not
-    for this machine.
+    may follow. Raises `Rejected` if the subject is undefined in eager, if the target does not take
+    it, or if the target is unavailable on this machine.
     """
     reason = target.unavailable()
     if reason is not None:
@@ -294,7 +295,7 @@ def run_trial(
     judged, runs = partial(judge, target.contract, expected, actual), (expected, actual)
     controls = [_Control(wide, target, expected) for wide in subject.widened()]
     judgement, _ = without_rounding(judged(trace), judged, runs, trace, controls)
-    # Without a build, to run again is to compile again.
+    # Without a build, running again means compiling again, so only do so for a violation.
     if build is not None or judgement.violations:
         again = partial(subject.run_again, target, build)
         judgement = with_more_runs(judgement, target.contract, runs, trace, again)
@@ -306,7 +307,7 @@ def run_trial(
 
 @dataclass(slots=True)
 class _Control:
-    """A subject in float64, run where it is asked for. `narrow` is what eager left before."""
+    """A subject in float64, run on demand. `narrow` is eager's observation in the given dtypes."""
 
     subject: Subject
     tested: Target
@@ -340,7 +341,7 @@ class _Control:
 
 
 def guarded(run: Callable[[GuardedMemory], Observation]) -> Observation:
-    """Run something with guarded memory, if it allocates any in a way that can be guarded."""
+    """Run something with guarded memory, as far as its allocations can be guarded."""
     memory = GuardedMemory()
     with memory:
         observation = run(memory)
@@ -355,7 +356,7 @@ def with_more_runs(
     trace: Trace,
     run_again: Callable[[GuardedMemory], Observation],
 ) -> Judgement:
-    """The judgement, with what more runs show about memory if any was guarded."""
+    """The judgement, with what more runs show about memory, if any was guarded."""
     _, actual = runs
     if actual.memory is None:
         return judgement
@@ -368,11 +369,11 @@ def with_more_runs(
 def _memory_use(
     first: Observation, run_again: Callable[[GuardedMemory], Observation]
 ) -> MemoryUse | None:
-    """What the target did to its memory in a run that was guarded, and in equal runs.
+    """What the target did to its memory in a run with guarded memory, and in equal runs.
 
-    The first run is guarded and poisoned, which costs little. A run with another pattern tells
-    which results depend on it, and one that looks after each line tells which kernel writes around
-    a buffer.
+    The first run has red zones and poison, which cost little. A run with another poison shows which
+    results depend on it, and one that checks after each line shows which kernel writes outside of a
+    buffer.
     """
     if first.memory is None or first.error is not None:
         return first.memory
@@ -383,7 +384,7 @@ def _memory_use(
         stray = tuple(named.stray) or stray
     dependent = {found.place: found for found in _dependent(first, run_again, NUMBER_BYTES)}
     if dependent:
-        # What is another one in each run depends on something else.
+        # A result that differs between runs anyway depends on something else.
         for found in _dependent(first, run_again, NAN_BYTES):
             dependent.pop(found.place, None)
     return MemoryUse(stray, tuple(dependent.values()))
@@ -412,7 +413,7 @@ def _dependent(
 
 
 def run_target(subject: Subject, target: Target, spent: Spent) -> tuple[Observation, Build | None]:
-    """Build and run a subject that is under the target's conditions, and add the seconds."""
+    """Build and run a subject under the target's conditions, and add the seconds."""
     start = time.perf_counter()
     step(TARGET_STEP)
     ran = subject.run_target(target)
@@ -423,10 +424,10 @@ def run_target(subject: Subject, target: Target, spent: Spent) -> tuple[Observat
 
 # --- worker ---------------------------------------------------------------------------------------
 #
-# The start of a process that tries many programs.
+# The start of a process that runs many programs.
 
 
-# The distance between the shard seeds of runs with neighbouring seeds: they share no shard.
+# The distance between shard seeds of runs with neighbouring seeds, so that they share no shard.
 SEEDS_APART = 1_000_003
 
 
@@ -444,14 +445,14 @@ def start_worker(granted: Sequence[str] = ()) -> None:
     grant(granted)
     # Ctrl-C goes to the whole process group. The parent handles it and ends the workers.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    torch.set_num_threads(1)  # there is one worker per core
-    gc.freeze()  # objects from the import of torch never die, so the collector need not visit them
+    torch.set_num_threads(1)  # one worker per core
+    gc.freeze()  # objects from the import of torch live forever, so the collector can skip them
     quiet_torch()
 
 
 def processor_seconds() -> float:
     """The seconds of processor time of this process, and of its children that have ended.
 
-    Inductor calls a C++ compiler, which is most of its time.
+    Children matter: Inductor spends most of its time in a C++ compiler.
     """
     return sum(os.times()[:4])

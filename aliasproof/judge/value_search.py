@@ -1,13 +1,13 @@
-"""`search_values`: input values that show a difference that only oracle *equivalence* sees.
+"""`search_values`: input values that show a difference that only oracle *equivalence* reports.
 
 Two graphs with different value hashes differ for some inputs, unless the ops obey a law that the
-hashes do not know (`x + x` is `2 * x`). Here such inputs are searched: one value in a whole
-storage, so that a reader sees at once what matters; then mixtures. The values are those at which
-rewrites go wrong (`aliasproof.ir.values`), small numbers of both signs, and the
-constants of the program and their neighbours, since a comparison with 12345 is decided by 12345.
+hashes do not know (`x + x` is `2 * x`). This search tries such inputs: first one value in a whole
+storage, so that a reader sees at once what matters; then mixtures. The values are special values at
+which rewrites go wrong (`aliasproof.ir.values`), small numbers of both signs, and the constants of
+the program and their neighbours, since a comparison with 12345 is decided by 12345.
 
-The search draws from a fixed seed, so it repeats. Its budget is a number of runs, and a limit of
-time for runs that are slow.
+The search draws from a fixed seed, so it is reproducible. Its budget is a number of runs, and a
+time limit in case runs are slow.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ from aliasproof.oracles.verdict import ON_VALUES, Report, Verdict, Violation, wi
 from aliasproof.targets.target import Build, Target
 
 SMALL = (0, -1, 1, 2, -3)
-LONGEST_TEXT = 12  # elements of a storage in evidence
-MOST_UNCONFIRMED = 5  # differences that a new build, or a control of rounding, did not show
+LONGEST_TEXT = 12  # elements of a storage that evidence shows
+MOST_UNCONFIRMED = 5  # differences that a new build, or the rounding control, did not show
 MOST_CONSTANTS = 8  # of a program; a long one may have hundreds
 
 
@@ -52,21 +52,21 @@ class Budget:
     seconds: float = 5.0
 
 
-# Without a limit of time, so that a seed of a campaign finds the same on every machine.
+# Without a time limit, so that a seed of a campaign finds the same on every machine.
 CAMPAIGN_BUDGET = Budget(seconds=math.inf)
 
 
 @dataclass(frozen=True, slots=True)
 class InputData:
-    """Other data for the inputs of a case: per storage a 1-d tensor, or None to keep its data.
+    """Other data for the inputs of a case: a 1-d tensor per storage, or None to keep its data.
 
-    The storages are in the order in which the inputs first view them.
+    Storages are in the order in which the inputs first view them.
     """
 
     storages: tuple[torch.Tensor | None, ...]
 
     def put_into(self, case: Case) -> Case:
-        """The same case with this data. Layouts and sharing stay."""
+        """The same case with this data. Layouts and sharing stay the same."""
         plain = case.plain or case
 
         def inputs() -> Sequence[torch.Tensor]:
@@ -89,7 +89,7 @@ class ShownValues:
     runs: int
 
     def as_program(self, program: Program) -> Program:
-        """The program with this data as values of its storages."""
+        """The program with this data in its storages."""
         order = dict.fromkeys(view.storage for view in program.inputs)
         storages = list(program.storages)
         for index, data in zip(order, self.data.storages, strict=True):
@@ -104,7 +104,7 @@ class ShownValues:
 
 
 def input_storages(tensors: Iterable[torch.Tensor]) -> list[torch.Tensor]:
-    """The first tensor of each storage, in the order of the inputs."""
+    """The first tensor on each storage, in the order of the inputs."""
     first: dict[int, torch.Tensor] = {}
     for tensor in tensors:
         first.setdefault(tensor.untyped_storage()._cdata, tensor)
@@ -119,11 +119,11 @@ def search_values(
     *,
     promised: bool = True,
 ) -> ShownValues | None:
-    """Values for the inputs that show a difference; None if the budget ends before.
+    """Values for the inputs that show a difference; None if the budget ends first.
 
-    `trial` is a run of the target whose values are right. Its compiled function is used again, and
-    what it shows is confirmed by a new build. If equivalence is not `promised`, fewer differences
-    count (see `_counts`).
+    `trial` is a run of the target whose values are right. Its compiled function is reused, and a
+    new build confirms a difference. If equivalence is not `promised`, fewer differences count (see
+    `_counts`).
     """
     if trial.build is None or trial.target.error is not None:
         return None
@@ -140,7 +140,7 @@ def search_values(
             continue
         if (unconfirmed := unconfirmed + 1) > MOST_UNCONFIRMED:
             return None
-        # A build may be made for the values that it traced with, so another one decides.
+        # A build may be specialized to the values that it traced with, so a new one decides.
         try:
             again = run_trial(other, target)
         except Rejected:
@@ -160,7 +160,7 @@ def _differs(
     """Whether the compiled function differs from eager in values, on the inputs of a case."""
     try:
         expected, trace = run_eager(case)
-        # With these values eager may raise, for example since an index is out of range.
+        # With these values eager may raise, for example because an index is out of range.
         if expected.error is not None:
             return False
         seed_generators()
@@ -174,10 +174,10 @@ def _differs(
 def _counts(
     violation: Violation, eager: Observation, trace: Trace, *, promised: bool, finite: bool
 ) -> bool:
-    """Whether a violation is a difference in values that the search is for.
+    """Whether a violation is a difference in values that the search looks for.
 
-    Where a target may compute by other operators, a sum may begin with a zero, which loses the sign
-    of another; and what rounds may be of several steps, in which infinity becomes NaN.
+    If a target may compute with other operators, a sum may start with a zero, which loses the sign
+    of another zero; and a rounding op may become several steps, in which infinity becomes NaN.
     """
     if violation.oracle not in ON_VALUES or promised:
         return violation.oracle in ON_VALUES
@@ -191,11 +191,11 @@ def _counts(
 
 
 def attempted_data(case: Case, known: Sequence[Number]) -> Iterator[InputData]:
-    """Data for the inputs, without end. `known` are the constants of the program."""
+    """Data for the inputs, endlessly. `known` are the constants of the program."""
     storages = input_storages((case.plain or case).fresh_inputs())
     if not storages:
         return
-    # With one value everywhere in a storage, a reader sees what matters.
+    # With one value in a whole storage, a reader sees what matters.
     for changed in range(len(storages)):
         for number in _numbers(storages[changed], known):
             data: list[torch.Tensor | None] = [None] * len(storages)
@@ -207,16 +207,16 @@ def attempted_data(case: Case, known: Sequence[Number]) -> Iterator[InputData]:
 
 
 def _numbers(tensor: torch.Tensor, known: Sequence[Number]) -> list[Number]:
-    """The numbers to try in a storage that this tensor views, the most telling ones first."""
+    """The numbers to try in the storage of this tensor, the most informative ones first."""
     dtype = tensor.dtype
     if dtype == torch.bool:
         return [False, True]
-    if dtype not in ELEMENT_DTYPES:  # no numbers can be stored as this
+    if dtype not in ELEMENT_DTYPES:  # such a dtype cannot store numbers
         return []
     special = special_parts(dtype)
     near = [number + step for number in known for step in (0, 1, -1)]
     numbers = [*special[:1], *SMALL[:2], *near, *special[1:], *SMALL[2:]]
-    # By their text: 0 equals -0.0.
+    # Distinct by text, since 0 equals -0.0.
     distinct = {str(number): number for number in numbers}
     return [number for number in distinct.values() if _fits(number, dtype)]
 
@@ -231,7 +231,7 @@ def _fits(number: Number, dtype: torch.dtype) -> bool:
 def _mixture(
     tensor: torch.Tensor, known: Sequence[Number], draw: random.Random
 ) -> torch.Tensor | None:
-    """Data for a storage: as it is, small numbers, or all kinds of numbers."""
+    """Data for a storage: unchanged, small numbers, or all kinds of numbers."""
     style = draw.choice(("as it is", "small", "small", "all", "all"))
     if style == "as it is":
         return None
@@ -245,7 +245,7 @@ def _mixture(
 
 
 def _repetition(tensor: torch.Tensor, numbers: Sequence[Number]) -> torch.Tensor:
-    """These numbers, repeated over the whole storage of a tensor, in its dtype."""
+    """These numbers, repeated to fill the whole storage of a tensor, in its dtype."""
     length = tensor.untyped_storage().nbytes() // tensor.itemsize
     times = -(-length // max(len(numbers), 1))
     short = torch.tensor(list(numbers), dtype=tensor.dtype)
@@ -255,7 +255,7 @@ def _repetition(tensor: torch.Tensor, numbers: Sequence[Number]) -> torch.Tensor
 
 
 def constants(case: Case, build: Build) -> list[Number]:
-    """The numbers in the instructions of a program, or in the graphs of a target."""
+    """The numbers in the instructions of a program, or else in the graphs of a target."""
     function = (case.plain or case).function
     if isinstance(function, ProgramFunction):
         calls = [(call.args, call.kwargs) for call in function.program.instructions]
@@ -263,7 +263,7 @@ def constants(case: Case, build: Build) -> list[Number]:
         nodes = (node for stage in build.stages for node in stage.graph.graph.nodes)
         calls = [(node.args, tuple(node.kwargs.items())) for node in nodes]
     numbers = dict.fromkeys(_numbers_in(calls))
-    # Those that every rewrite knows are tried anyway.
+    # `SMALL` numbers are tried anyway.
     return [number for number in numbers if number not in SMALL][:MOST_CONSTANTS]
 
 
@@ -282,9 +282,9 @@ def _numbers_in(argument: object) -> Iterator[Number]:
 def report_by_values(
     report: Report, case: Case, shown: ShownValues | None, budget: Budget
 ) -> Report:
-    """The report of *equivalence*: violated if values show its difference, and else unknown.
+    """The report of *equivalence*: VIOLATED if values show its difference, and else UNKNOWN.
 
-    Other hashes alone prove nothing, since a law of arithmetic may make both sides equal.
+    Different hashes do not prove a difference: a law of arithmetic may make both sides equal.
     """
     if shown is None:
         return _not_shown(report, budget) if report.violations else report
@@ -330,7 +330,7 @@ def inputs_text(case: Case, data: InputData) -> str:
 
 
 def storage_name(number: int, tensors: Sequence[torch.Tensor]) -> str:
-    """The storage of an input as a user knows it: by the input, if that shows all of it."""
+    """A name for the storage of an input: the input itself, if that shows all of the storage."""
     tensor = tensors[number]
     storage = tensor.untyped_storage()
     shares = sum(other.untyped_storage()._cdata == storage._cdata for other in tensors) > 1
