@@ -1,1 +1,1 @@
-"""About one function: `check`, `explain`, `prove`, `bisect`, `assert_equivalent`."""
+"""Commands for one function: `check`, `explain`, `prove`, `bisect`, `assert_equivalent`."""

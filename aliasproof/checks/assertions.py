@@ -1,4 +1,4 @@
-"""`assert_equivalent`: a check of one line, for the tests of any project (docs/pytest.md)."""
+"""`assert_equivalent`: a check in one line, for the tests of any project (docs/pytest.md)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from aliasproof.reports.verdict_table import Shown, check_text
 from aliasproof.targets.target import Function
 from aliasproof.user_code.comparable import Comparable
 
-MOST_ELEMENTS = 200  # of all storages, whose values a message prints
+MOST_ELEMENTS = 200  # of all storages together, whose values a message prints
 NO_GRAPHS = "not asked, since the results differ already"
 NO_FILE = "put the function into FILE.py as program(), with inputs() beside it"
 
@@ -50,25 +50,25 @@ def assert_equivalent(
     """Assert that a target does with a function, or a program, what eager does.
 
     The same oracles judge as in `aliasproof check`, in this process. `target` is a name, or your
-    own pass or `torch.compile` backend. `rtol` and `atol` are the tolerance of all values, in place
-    of what is known of each operator. `kwargs` are keyword arguments of the function. The other
-    options, such as `grad`, are those of `check`. Neither function nor inputs are changed.
+    own pass or `torch.compile` backend. `rtol` and `atol` are the tolerance for all values, instead
+    of the tolerance known for each operator. `kwargs` are keyword arguments of the function. The
+    other options, such as `grad`, are those of `check`. Neither function nor inputs are changed.
 
-    Raises `AssertionError` with what `check` prints if the target differs from eager; with
-    `accept_documented`, not where its documentation says so. Raises `NotJudged` if nothing could be
-    compared, so that no test passes without a comparison. In a Hypothesis test, a drawn program of
-    that kind is rejected instead, and counted in the statistics.
+    Raises `AssertionError` with the output of `check` if the target differs from eager; with
+    `accept_documented`, only if its documentation does not allow the difference. Raises `NotJudged`
+    if nothing could be compared, so that no test passes without a comparison. In a Hypothesis test,
+    a drawn program of that kind is rejected instead, and counted in the statistics.
     """
     __tracebackhide__ = True
     if isinstance(function, Program) and (inputs or kwargs):
         raise UserError("assert_equivalent(program): a program brings its own inputs; give no more")
     given = None if isinstance(function, Program) else (tuple(inputs), dict(kwargs or {}))
-    # A shrinker tries many programs, and shows one.
+    # A shrinker tries many programs, but shows only one.
     shrinking = given is None and currently_in_test_context()
     options: dict[str, Any] = {"second_inputs": second_inputs, "device": device, "grad": grad}
     compare = partial(check, function, given, [target], **options)
     with _quiet_logs(), compared_within((rtol, atol)):
-        # Most programs that fail show it without the oracles on graphs, which take long.
+        # The oracles on graphs take long, and most failures show without them.
         comparison = compare(without_graphs=NO_GRAPHS if shrinking else "")
         if shrinking and not comparison.violated:
             comparison = compare()
@@ -89,7 +89,7 @@ def assert_equivalent(
 
 @contextlib.contextmanager
 def _quiet_logs() -> Iterator[None]:
-    """Without torch's logs: pytest shows them all beside a failure, and they are of each run."""
+    """Silence torch's logs, which are of all runs: pytest would show them beside a failure."""
     loggers = [logging.getLogger(name) for name in ("torch", "torch.__trace")]
     levels = [logger.level for logger in loggers]
     for logger in loggers:
@@ -102,7 +102,7 @@ def _quiet_logs() -> Iterator[None]:
 
 
 def _reproduction(function: Program | Function, inputs: object, comparison: Check) -> str:
-    """How to see the difference again, by the command line."""
+    """How to see the difference again from the command line."""
     first = next((it for it in comparison.results.values() if it.violated), None)
     name = next(iter(comparison.results)) if first is None else first.target
     command = f"python -m aliasproof check FILE.py --target {name.removesuffix(AS_CALLED)}"
@@ -120,7 +120,7 @@ def _reproduction(function: Program | Function, inputs: object, comparison: Chec
 
 
 def _as_program(function: Function, inputs: object) -> Program | None:
-    """The function as a program with its inputs' values; None where that is long or impossible."""
+    """The function as a program with its inputs' values; None if that is too long or impossible."""
     try:
         comparable = Comparable.of(function, inputs)
         seed_generators()

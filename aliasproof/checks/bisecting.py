@@ -1,6 +1,6 @@
-"""`bisect`: the first layer, and the pass of it, after which a program is wrong.
+"""`bisect`: the first layer, and its pass, after which a program is wrong.
 
-It runs in a process apart, as the reduction does: the file and the targets are code of others.
+It runs in a separate process, as a reduction does: the file and the targets are foreign code.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ class LayerState:
 class Bisection:
     """Where a program becomes wrong.
 
-    `layers` are the targets that the asked one builds on, in their order, and itself. `symptom`
-    names the one at fault. `part` is its pass, if one is found. `scripts` show the difference with
-    torch alone; there are none for a target of the user's, and for what no program keeps.
+    `layers` are the targets that the requested one builds on, in order, and itself. `symptom` names
+    the one at fault. `part` is its pass, if found. `scripts` show the difference with only torch;
+    there are none for a user's target, and for differences that no program keeps.
     """
 
     program: Program | None
@@ -74,13 +74,13 @@ def bisect(request: MinimizeRequest) -> Bisection:
     program = subject.program if isinstance(case.function, ProgramFunction) else None
     scripts: tuple[str, ...] = ()
     if program is not None and not is_own(target.name):
-        # The literal one counts where the other does not show it.
+        # The literal script counts if the other one does not show the difference.
         texts = (
             render(program, target, violation, exact=exact, literal=it) for it in (False, True)
         )
         scripts = tuple(dict.fromkeys(texts))
     asked = target_named(request.target)
-    # The one at fault may be a part of a layer, such as functionalization of AOTAutograd.
+    # The target at fault may be a part of a layer, such as functionalization of AOTAutograd.
     built = (*asked.varies, *asked.layers)
     part_of_one = () if any(it.name == target.name for it in built) else (target,)
     layers = tuple(_state(case, layer) for layer in (*part_of_one, *built))
@@ -88,7 +88,7 @@ def bisect(request: MinimizeRequest) -> Bisection:
 
 
 def _violation(case: Case, kept: Kept) -> tuple[Violation, bool]:
-    """What differs, and whether it can be compared without a tolerance."""
+    """The violation, and whether it can be compared without tolerance."""
     examination = examine(case, kept.target, every_oracle=True, attribute=False)
     if examination.trial is None:
         raise examination.rejected or Rejected("not judged")
@@ -102,7 +102,7 @@ def _violation(case: Case, kept: Kept) -> tuple[Violation, bool]:
 def _state(case: Subject, target: Target) -> LayerState:
     try:
         examination = examine(case, target, attribute=False)
-    except UserError as reason:  # this machine cannot run it
+    except UserError as reason:  # unavailable on this machine
         return LayerState(target.name, NOT_JUDGED, str(reason))
     if examination.rejected is not None:
         return LayerState(target.name, NOT_JUDGED, str(examination.rejected))
@@ -113,7 +113,7 @@ def _state(case: Subject, target: Target) -> LayerState:
 
 
 def _bisect_python(finding: AnyFinding) -> Bisection:
-    """The same for a finding of `hunt`, which is no graph: there are no graphs to show."""
+    """The same for a finding of a Python program, which has no graphs to show."""
     quiet_torch()
     program, symptom = finding.program, finding.symptom
     assert isinstance(program, PythonProgram)

@@ -1,4 +1,4 @@
-"""`check`: compare a user's function, or a program, with eager through several targets."""
+"""`check`: compare a user's function, or a program, with eager on several targets."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from aliasproof.targets.target import Function, Target
 from aliasproof.targets.user_names import grant
 from aliasproof.targets.user_targets import of_value
 
-# A name, a target, or a pass or backend of the caller.
+# A name, a target, or the caller's pass or backend.
 GivenTarget: TypeAlias = str | Target | Callable[..., object]
 
 
@@ -48,18 +48,17 @@ def check(
     without_graphs: str = "",
     grad: bool | None = None,
 ) -> Check:
-    """Run a function in eager and through targets, and let every oracle compare the runs.
+    """Run a function in eager and on targets, and let every oracle compare the runs.
 
-    Neither the inputs nor the function are changed. A `Program` brings its own inputs. Inputs are
-    in a form of `CallArguments`. A target is given by its name, or it is a pass or a backend;
-    without targets, those of `default_targets` are meant. `target`, as in `assert_equivalent`, is
-    the same as `targets`: one or several.
-    `second_inputs` are those of a second call, for targets that make one; only their tensors may
-    differ. `file` is the file of the function: errors then name their line in it. `missed` also
-    asks what targets could have done in place. The inputs are moved to `device`, such as "cuda", if
-    one is given. `without_graphs` is as in `check_target`, and `grad` as in `prepare_rows`. Raises
-    `UserError` for an unknown target, a device that is not there, or inputs that cannot be
-    compared.
+    Neither the inputs nor the function are changed. A `Program` has its own inputs. Inputs are in a
+    form of `CallArguments`. A target is a name, a pass or a backend; without targets, those of
+    `default_targets` run. `target` means the same as `targets`, as in `assert_equivalent`: one or
+    several.
+    `second_inputs` are the inputs of a second call, for targets that make one; only their tensors
+    may differ. `file` is the file of the function: errors then name their line in it. `missed` also
+    reports what targets could have done in place. The inputs are moved to `device`, such as "cuda",
+    if given. `without_graphs` is as in `check_target`, and `grad` as in `prepare_rows`. Raises
+    `UserError` for an unknown target, a missing device, or inputs that cannot be compared.
     """
     if more or any(isinstance(it, torch.Tensor) for it in tree_leaves(targets)):
         raise UserError(
@@ -74,8 +73,8 @@ def check(
         given = [given]
     # By name: a pass of the caller need not be hashable.
     chosen = {choice.name: choice for choice in map(_target, given)}.values()
-    # The caller's random numbers must not depend on whether something was checked before.
-    # On CUDA, those that this process has.
+    # The caller's random numbers must not depend on whether a check ran in between, on the CPU or
+    # on the CUDA devices of this process.
     cuda = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
     with torch.random.fork_rng(devices=cuda):
         arguments = function, inputs, second_inputs
@@ -98,7 +97,7 @@ class PrintedCheck(Check):
 
 
 def default_targets() -> list[str]:
-    """What a user of `torch.compile` runs, as far as this machine can run it."""
+    """The default targets: what a user of `torch.compile` runs, if available on this machine."""
     return [name for name in CHECKED if target_named(name).unavailable() is None]
 
 
@@ -120,7 +119,7 @@ def check_row(
     )
     result = compare(row.prepared)
     if row.prepared.twice is not None and not result.violations:
-        # Guards, and what compiled code writes, show in a second call.
+        # A second call shows errors in guards, and in what compiled code writes.
         second = compare(row.prepared.twice)
         result = second if second.violations else result
     return replace(result, target=name, after=row.after)
@@ -129,9 +128,9 @@ def check_row(
 def check_target(
     prepared: Prepared, target: Target, *, missed: bool = False, without_graphs: str = ""
 ) -> TargetResult:
-    """Compare a target with the eager run. Any number of targets, one after another.
+    """Compare a target with the eager run. Can be called for several targets in turn.
 
-    `without_graphs` is the reason why the oracles on graphs are not asked; they are if it is empty.
+    `without_graphs` is the reason not to run the oracles on graphs; empty to run them.
     """
     eager, case = prepared.eager, prepared.case
     if eager.unjudged is not None or eager.observation is None or eager.trace is None:
@@ -151,13 +150,13 @@ def check_target(
 
 
 def _wrong_part(case: Subject, target: Target, trial: Trial | None, violation: Violation) -> str:
-    """The pass after which the target is wrong, or the layer; empty if nothing tells."""
+    """The pass after which the target is wrong, or the layer; empty if not found."""
     if not isinstance(case, Case):
         assert trial is not None
         layer, _ = at_fault(case, target, trial, violation)
         return target.yours if layer.name == target.name else layer.name
     try:
-        # Experiments with the code generator take many seconds.
+        # Experiments with the code generator would take many seconds.
         wrong_pass = first_wrong_pass(case, target, violation, experiments=False)
     except Rejected:
         return target.yours
@@ -171,7 +170,7 @@ def _result(
     result = TargetResult(target.name, after, reports)
     if trial is None:
         return result
-    # Under other conditions, eager left something else behind.
+    # Under other conditions, eager has other results.
     eager = None if target.conditions is None else trial.eager
     result = replace(result, observation=trial.target, eager=eager)
     if not any(report.differences for report in reports.values()):
@@ -185,11 +184,11 @@ def _missed_opportunities(
 ) -> Sequence[Opportunity] | None:
     """What the last graph could have done in place; None if the target is wrong.
 
-    None too if there is no graph that runs by itself.
+    Also None if there is no graph that runs by itself.
     """
     if result.violated or trial is None or trial.build is None or not trial.build.stages:
         return None
-    assert isinstance(case, Case)  # else there is no build
+    assert isinstance(case, Case)  # other subjects have no build
     # After a documented refusal, the graph may raise as well.
     if trial.target.error is not None or trial.build.opaque is not None:
         return None
@@ -201,7 +200,7 @@ def _missed_opportunities(
 def _admit_opaque(
     reports: Mapping[str, Report], opaque: frozenset[str], eager: Observation
 ) -> Mapping[str, Report]:
-    """Say that no value was compared, where the values would otherwise be called right."""
+    """Say that no value was compared, where the reports would otherwise call the values right."""
     marks = {f"<{kind}>" for kind in opaque}
     others = [it for it in eager.outputs if not (isinstance(it, str) and it in marks)]
     compared = bool(others) or not eager.outputs

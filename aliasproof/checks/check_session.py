@@ -1,7 +1,7 @@
 """One check, in the process that runs the user's code: first eager, then targets one by one.
 
-That process is isolated, or it is this one. What the functions return can be pickled. The steps
-that they announce say whose code was running if the process dies.
+That process is isolated, or it is the calling one. The results of the functions can be pickled. The
+steps that they announce say whose code was running if the process dies.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from aliasproof.targets.variants import GRAD
 from aliasproof.user_code import user_file
 from aliasproof.user_code.user_file import FileNames, UserFunction
 
-# A process serves one check. It keeps the tensors, and its callers know no more than names.
+# A process serves one check. It keeps the tensors here, since callers only pass names.
 _prepared: Prepared | None = None
 _given: UserFunction | Program | None = None
 _device: str | None = None
@@ -62,11 +62,11 @@ def begin(request: CheckRequest) -> Begun:
     grant(request.targets)
     step("the import of a target")
     _seed()  # the file of a target can be that of the function
-    # Before the user's file runs, which can take long.
+    # Checked before the user's file runs, which can take long.
     given = request.targets
     if not given and is_stored_graph(request.path):
         name = about_graph(request.path).get("target", "")
-        given = (name,) if name in TARGETS else ()  # a file may not name the code of a user
+        given = (name,) if name in TARGETS else ()  # a file must not select code of the user
     chosen = [target_named(name) for name in given or default_targets()]
     quiet_torch()
     names = FileNames(*request.names)
@@ -87,29 +87,30 @@ def begin(request: CheckRequest) -> Begun:
     try:
         _prepared = user_file.apply_to(request.path, names, action)
     except UserError as error:
-        # A limit of ours is not an error of theirs, unless they know of it.
+        # If the function runs out of the memory that we limit, that is not an error of the
+        # function.
         if out_of_memory(error.__cause__):
             raise MemoryError from error
         raise
-    # The default targets that this machine cannot run, and why.
+    # Say which default targets this machine cannot run, and why.
     missing = {} if request.targets else {it: target_named(it).unavailable() for it in CHECKED}
     left_out = [f"left out: {name} {reason}" for name, reason in missing.items() if reason]
     notes = (*_prepared.notes, *left_out, *_own_target(request))
     after = {name: row.after for name, row in _prepared.rows.items()}
-    is_named = _prepared.called is not None  # what a call leaves has paths
+    is_named = _prepared.called is not None  # the results of a call have paths
     plain = {row.target.name.partition(":")[0] for row in _prepared.rows.values()}
     oracles = asked(paths=is_named, memory=inductor.TARGET.name in plain)
     return Begun(_prepared.eager.without_tensors(), notes, after, oracles)
 
 
 def _seed() -> None:
-    """Seed all generators: a file may run in several processes, and should do the same in each."""
+    """Seed all generators: a file that runs in several processes should do the same in each."""
     for seed in (torch.manual_seed, np.random.seed, random.seed):
         seed(SEED)
 
 
 def _own_target(request: CheckRequest) -> Iterator[str]:
-    """What to type to check a finding of the user's own code. A file names that code."""
+    """How to check a finding of the user's own code, which a file does not select itself."""
     if request.targets:
         return
     if is_stored_graph(request.path):
@@ -124,9 +125,9 @@ def _own_target(request: CheckRequest) -> Iterator[str]:
 
 
 def run_target(name: str, missed: bool, graphs: str, eager_instead: bool = False) -> TargetResult:
-    """Compare the target of a row. `graphs` says why graphs are not judged; empty if they are.
+    """Compare the target of a row. `graphs` says why graphs are not judged; empty to judge them.
 
-    With `eager_instead`, eager runs in the place of the target, and under its conditions.
+    With `eager_instead`, eager replaces the target, under the target's conditions.
     """
     assert _prepared is not None
     prepared = _prepared
@@ -141,10 +142,10 @@ def run_target(name: str, missed: bool, graphs: str, eager_instead: bool = False
 
 
 def known_bug(name: str) -> ShownBug | None:
-    """The known bug that a row shows; None if none can be named.
+    """The known bug that a row shows; None if it is unknown.
 
-    It is the cause for the program of the ATen calls, without gradients or with them, and the row,
-    as it was judged, is right while this bug is patched.
+    A bug counts if it is the cause for the program of ATen calls, with or without gradients, and
+    the row itself is right while the bug is patched.
     """
     assert _prepared is not None
     target = _prepared.rows[name].target
@@ -155,7 +156,7 @@ def known_bug(name: str) -> ShownBug | None:
     causes = map(partial(_cause, target.name), (as_called, not as_called))
     if (cause := next(filter(None, causes), None)) is None:
         return None
-    # No cache knows of the patch: neither may give what was compiled without it, nor keep this.
+    # Caches ignore patches: they must not return code compiled without this one, nor store it.
     uncached = functorch_config.patch(enable_autograd_cache=False)
     patches = patched([known_bugs()[cause]])
     with patches, uncached, inductor_config.patch(CONFIG), output_for_results():
@@ -165,7 +166,7 @@ def known_bug(name: str) -> ShownBug | None:
 
 
 def _cause(target: str, gradients: bool) -> str | None:
-    """The known bug that the program of the function's ATen calls shows through a target."""
+    """The known bug that the function's ATen calls, as a program, show on a target."""
     assert _given is not None
     with contextlib.suppress(Rejected, UserError), output_for_results():
         program = lift(_given, gradients=gradients).program
@@ -178,9 +179,9 @@ def _cause(target: str, gradients: bool) -> str | None:
 
 
 def run_here(request: CheckRequest) -> Iterator[CheckEvent]:
-    """The whole check in this process, for debuggers, as `IsolatedCheck.results`.
+    """The whole check in this process, for debuggers; yields what `IsolatedCheck.results` does.
 
-    A death of the user's code is one of this process.
+    If the user's code dies, so does this process.
     """
     begun = begin(request)
     yield begun

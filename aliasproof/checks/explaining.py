@@ -61,12 +61,12 @@ class ObservedGraph:
 
     @property
     def named(self) -> dict[str, tuple[fx.Node, NodeLine]]:
-        """The nodes and their lines, by name."""
+        """Nodes and their lines, by name."""
         nodes = zip(self.graph.nodes, self.lines, strict=True)
         return {node.name: (node, line) for node, line in nodes}
 
     def lives(self) -> dict[str, Lifetime]:
-        """The storages that the graph allocates, by their letters."""
+        """The storages that the graph allocates, by letter."""
         letters: dict[int, str] = {}
         for node, line in zip(self.graph.nodes, self.lines, strict=True):
             tensors = [] if node.op == "output" else tensors_in(self.analysis.value(node))
@@ -85,7 +85,7 @@ def storage_timeline(observed: ObservedGraph) -> StorageTimeline:
     allocated: dict[int, list[str]] = {}
     for storage, life in lives.items():
         allocated.setdefault(life.born, []).append(storage)
-    calls: list[int] = []  # the positions of those that allocate or write
+    calls: list[int] = []  # the positions of calls that allocate or write
     results: dict[str, list[tuple[int, str]]] = {}
     for at, line in enumerate(observed.lines):
         stored = dict.fromkeys((*allocated.get(at, ()), *line.writes))
@@ -126,7 +126,7 @@ def storage_timeline(observed: ObservedGraph) -> StorageTimeline:
 def result_locations(
     functional: ObservedGraph, planned: ObservedGraph, shown: Sequence[ShownDecision]
 ) -> Iterator[ResultLocation]:
-    """Where the result of each call is that allocates memory in the functional graph."""
+    """For each call that allocates memory in the functional graph: where its result is."""
     wording = _Wording(functional, planned, {decision.node: decision for decision in shown})
     for node in dict.fromkeys(life.node for life in functional.lives().values()):
         decision = wording.decisions.get(node.name)
@@ -136,7 +136,7 @@ def result_locations(
         yield ResultLocation(node.name, op, is_new, wording.location(node), refused)
 
 
-# How a call is in place that is not in the planned graph any more.
+# How a call that is no longer in the planned graph happens in place.
 GIVES_WAY = {
     How.REDUNDANT: "where it is already, in",
     How.SCATTER: "in its base",
@@ -146,7 +146,7 @@ GIVES_WAY = {
 
 
 class _Wording:
-    """Says in words where results are in a planned graph."""
+    """Describes where results are in a planned graph."""
 
     def __init__(
         self,
@@ -157,7 +157,7 @@ class _Wording:
         self.decisions = made
         self.named = planned.named
         self.lives = planned.lives()
-        # The input or call that each node of the functional graph has its storage from.
+        # For each node of the functional graph: the input or call whose storage it uses.
         first: dict[str, str] = {}
         self.owners = {
             line.name: first.setdefault(line.tensors[0].storage, line.name)
@@ -166,7 +166,7 @@ class _Wording:
         }
         self.allocated = {life.node.name: storage for storage, life in self.lives.items()}
         self.position = {node: at for at, node in enumerate(functional.graph.nodes)}
-        # By its storage: the concatenation that a buffer is for.
+        # By storage: the concatenation that a buffer is for.
         self.joins = {
             self.allocated[buffer_name(node)]: node
             for node in self.position
@@ -181,14 +181,14 @@ class _Wording:
         if node.name in self.named:
             _, line = self.named[node.name]
             return f"in new memory: {_storages(layout.storage for layout in line.tensors)}"
-        for operand in node.all_input_nodes:  # done by its operand, if this is a cast
+        for operand in node.all_input_nodes:  # if this is a cast, its operand is in place
             cast = self.decisions.get(operand.name)
             if cast is not None and cast.how == How.CAST_BACK.value:
                 return self.location(operand)
         return self._joined(node)
 
     def _joined(self, node: fx.Node) -> str:
-        """Where a concatenation is whose parts are stored into a buffer."""
+        """Where a concatenation is whose parts are written into a buffer."""
         buffer = buffer_name(node)
         if buffer in self.allocated:
             return f"in the buffer of its parts: storage {self.allocated[buffer]}"
@@ -211,7 +211,7 @@ class _Wording:
         return self._elsewhere(node, storages[0])
 
     def _elsewhere(self, node: fx.Node, storage: str) -> str:
-        """Where a result is that is not in an operand."""
+        """Where a result is that does not reuse an operand."""
         if storage not in self.lives:
             return f"in the input that it is copied to in the end: storage {storage}"
         join = self.joins.get(storage)
@@ -228,8 +228,8 @@ class _Wording:
         return f"{text} ({', '.join(notes)})" if notes else text
 
     def _storage(self, name: str) -> str | None:
-        """The storage in the planned graph of a node of one of the graphs; None if it has none."""
-        # It may have given way to another node; a view that is not read is erased.
+        """The storage of a node, by name, in the planned graph; None if it has none."""
+        # The node may have been replaced by another; views that are not read are erased.
         while name not in self.named:
             decision = self.decisions.get(name)
             if decision is not None and decision.into:
@@ -277,24 +277,24 @@ def explain(
 ) -> Explanation:
     """Functionalize and reinplace a function, or plan its memory, and record each step.
 
-    A `Program` brings its own inputs. `file` is the file of the function: errors then name their
-    line in it. Raises `UserError` if the function cannot be captured as a graph, or if the pass
-    refuses it.
+    A `Program` has its own inputs. `file` is the file of the function: errors then name their line
+    in it. Raises `UserError` if the function cannot be captured as a graph, or if the pass refuses
+    it.
     """
     code: Program | str | None
     notes: list[str] = []
     paths: Sequence[str] = ()
     try:
         if isinstance(function, Program):
-            function = on_device(function, CPU)  # what the pass does is the same on each
+            function = on_device(function, CPU)  # the pass does the same on every device
             inputs = input_tensors(function)
-            # A program is a graph already: a trace could only change it.
+            # A program already is a graph, which a trace could only change.
             captured, code = named_graph(function), function
         else:
             comparable = Comparable.of(function, inputs)
             inputs, paths = comparable.inputs, comparable.names
             captured = capture(comparable, inputs)
-            # As the function reaches them: `cache.k` is `cache_k`.
+            # Named by their paths in the function: `cache.k` becomes `cache_k`.
             placeholders = captured.graph.find_nodes(op="placeholder")
             for node, path in zip(placeholders, paths, strict=True):
                 if path != UNNAMED:
@@ -308,7 +308,7 @@ def explain(
         program = graph_lines(captured, inputs, paths)
     except Refused as refused:
         raise UserError(f"the reference pass refuses it: {refused}") from refused
-    # Tracing runs the user's code, so any exception can come out of it.
+    # Tracing runs the user's code, which may raise any exception.
     except Exception as error:
         raise UserError(f"it cannot be traced: {raised_text(error, file)}") from error
     graphs = _graphs(captured, inputs, views, note, plan=plan)
@@ -325,7 +325,7 @@ def explain(
 def explain_file(
     path: Path, names: tuple[str, str], views: Views, *, plan: bool = False
 ) -> Explanation:
-    """The same for the program, or the function of these names, in a user's file."""
+    """The same for the program, or the function with these names, in a user's file."""
 
     def action(given: UserFunction | Program) -> Explanation:
         if isinstance(given, Program):
@@ -349,7 +349,7 @@ def _graphs(
     """
     try:
         functional = functionalize(captured, *inputs, views=views)
-        # The passes change the graph that they get, and all graphs are shown.
+        # Passes change their graph, so copy it: all graphs are shown.
         passes = (reinplace, plan_memory) if plan else (reinplace,)
         rewritten = [rewrite(copy.deepcopy(functional), *inputs) for rewrite in passes]
         return [functional, *rewritten]
@@ -359,7 +359,7 @@ def _graphs(
 
 
 def named_graph(program: Program) -> fx.GraphModule:
-    """The graph of a program, whose nodes have the names of the results in its source."""
+    """The graph of a program, whose nodes are named like the results in its source."""
     graph = as_graph(program)
     calls = (node for node in graph.nodes if isinstance(node.target, OpOverload))
     for instruction, node in zip(program.instructions, calls, strict=True):
@@ -388,7 +388,7 @@ def graph_lines(
 ) -> tuple[NodeLine, ...]:
     """The lines of a graph. Layouts and storages are observed in a run on fake tensors.
 
-    `paths` are those by which the function reaches the inputs.
+    `paths` are the expressions by which the function reaches its inputs.
     """
     return _observed(graph_module, inputs, paths).lines
 
@@ -404,13 +404,13 @@ def _observed(
 def _lines(
     graph: fx.Graph, analysis: Analysis, path_of: Mapping[fx.Node, str]
 ) -> Iterator[NodeLine]:
-    storage: dict[int, int] = {}  # of each tensor object, at this point of the graph
+    storage: dict[int, int] = {}  # by tensor object, at this point of the graph
     for node in graph.nodes:
         if node.op == "output":
             yield NodeLine("", f"return {_argument(node.args[0])}")
             continue
         effect = analysis.effects[node]
-        # Before the update below: a node writes the storage that a tensor has before the node.
+        # Before the update below: a node writes the storage that a tensor had before the node.
         written = [
             storage[id(tensor)]
             for tensor in written_tensors(node, lambda n: analysis.effects[n].value)
@@ -442,13 +442,13 @@ def _size(size: Size) -> int | str:
 
 
 def _is_contiguous(sizes: Sequence[Size], strides: Sequence[Size]) -> bool:
-    """True if the strides are those of a new tensor. False if symbolic sizes leave it open."""
+    """True if the strides are those of a new tensor. False if that depends on symbolic sizes."""
     expected: Size = 1
     wanted = []
     for size in reversed(sizes):
         wanted.append(expected)
         expected = expected * size
-    # `expected` is now the number of elements. Without elements, any strides will do.
+    # `expected` is now the number of elements. Without elements, any strides are contiguous.
     return known(expected == 0) or same_strides(tuple(sizes), tuple(wanted[::-1]), tuple(strides))
 
 
@@ -464,9 +464,9 @@ def _call(node: fx.Node, path: str) -> str:
     if node.op == "get_attr":
         return f"constant {node.target}"
     name = getattr(node.target, "__name__", "")
-    if name == "getitem":  # one result of an op with several
+    if name == "getitem":  # one of several results of an op
         return f"{_argument(node.args[0])}[{_argument(node.args[1])}]"
-    # `on_copies(op, ...)` calls the op, so the defaults are those of the op.
+    # `on_copies(op, ...)` calls the op, so it has the defaults of the op.
     op = node.args[0] if node.target is on_copies else node.target
     kwargs = {key: value for key, value in node.kwargs.items() if not _is_default(op, key, value)}
     arguments = [
@@ -480,7 +480,7 @@ def _is_default(op: object, name: str, value: object) -> bool:
     if not isinstance(op, OpOverload) or not isinstance(value, (bool, int, float, type(None))):
         return False
     named = [it for it in op._schema.arguments if it.name == name and it.has_default_value()]
-    # The types too: `True == 1`, but they are different arguments.
+    # Compare types, too: `True == 1`, but they are different arguments.
     defaults = [(type(it.default_value), it.default_value) for it in named]
     return (type(value), value) in defaults
 

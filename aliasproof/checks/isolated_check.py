@@ -1,7 +1,7 @@
-"""A check in isolated processes: results as they come, and what a death of such a process means.
+"""A check in isolated processes: results as they arrive, and the meaning of a process's death.
 
-The user's file runs in each process, since most of what it makes cannot be sent to another one. So
-there is one process, as long as no target takes long (`aliasproof/processes/pool.py`).
+The user's file runs in each process, since most of its objects cannot be sent to another one. So
+there is only one process, as long as no target takes long (`aliasproof/processes/pool.py`).
 """
 
 from __future__ import annotations
@@ -20,23 +20,22 @@ from aliasproof.processes.isolation import CPU, TARGET_STEP, Limits
 from aliasproof.processes.outcome import OUT_OF_MEMORY, Death, Outcome, Raised, Returned
 from aliasproof.processes.pool import Pool, RemoteCall
 
-# What processes have imported when they start. The first dispatch mode imports Dynamo.
+# What processes import when they start. The first dispatch mode imports Dynamo.
 PRELOADED = ("aliasproof.checks.check_session", "torch._dynamo")
-# By name: the functions import torch, and this process need not.
+# By name: these functions import torch, which this process does not need.
 BEGIN, RUN_TARGET, KNOWN_BUG = (
     f"aliasproof.checks.check_session:{name}" for name in ("begin", "run_target", "known_bug")
 )
-MOST_STACK = 12  # frames of a stack that are evidence
-MEMORY_SHARE = 0.8  # of the memory that is available, without --memory
+MOST_STACK = 12  # frames of a stack in the evidence
+MEMORY_SHARE = 0.8  # of the available memory, without --memory
 
 
 @dataclass(frozen=True, slots=True)
 class CheckRequest:
     """What to check: a file, the names of function and inputs in it, and the targets.
 
-    All values are compared within `tolerance`, if one is given. `grad` is as in `check`.
-    Without targets, the default ones are meant. The inputs are moved to `device`; without one, they
-    stay where they are.
+    All values are compared within `tolerance`, if given. `grad` is as in `check`. Without targets,
+    the default ones run. The inputs are moved to `device`, if given.
     """
 
     path: Path
@@ -50,9 +49,9 @@ class CheckRequest:
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """The eager run without its tensors, with notes on the function, and the oracles by name.
+    """The eager run without its tensors, with notes on the function, and the names of the oracles.
 
-    `targets` names the rows, one or two per target, each with the row that it builds on.
+    `targets` has the names of the rows, one or two per target, each with the row that it builds on.
     """
 
     eager: EagerResult
@@ -76,9 +75,9 @@ CheckEvent: TypeAlias = Begun | TargetResult | ShownBug
 def shown_bugs(
     begun: Begun, results: Mapping[str, TargetResult], ask: Callable[[str], ShownBug | None]
 ) -> Iterator[ShownBug]:
-    """The known bug of each row that is wrong. One that is wrong as an earlier row has that bug.
+    """The known bug of each wrong row. A row that is wrong like an earlier row has its bug.
 
-    A row whose process died is not asked: it would die again.
+    A row whose process died is skipped: it would die again.
     """
     check, shown = Check(begun.eager, results), dict[str | None, ShownBug | None]()
     for name in begun.targets:
@@ -102,7 +101,7 @@ class IsolatedCheck:
     _deaths: dict[str, list[Death]] = field(default_factory=dict)
 
     def results(self) -> Iterator[CheckEvent]:
-        """First the eager run, then each target when it ends, then the known bugs of those.
+        """First the eager run, then each target when it ends, then the known bugs that they show.
 
         Raises `UserError` for bad input.
         """
@@ -132,7 +131,7 @@ class IsolatedCheck:
             def ask(name: str) -> ShownBug | None:
                 pool.submit(RemoteCall(name, KNOWN_BUG, (name,)))
                 _, outcome = pool.take()
-                # Without a name, the check is as good as before.
+                # If this fails, only the name of the bug is missing.
                 return outcome.value if isinstance(outcome, Returned) else None
 
             yield from shown_bugs(begun, results, ask)
@@ -141,7 +140,7 @@ class IsolatedCheck:
         return RemoteCall(name, RUN_TARGET, (name, self.request.missed, graphs, eager))
 
     def _ending(self, death: Death) -> str:
-        """How it ended, which limit it met, and the line of the user's file."""
+        """How the process ended, which limit it reached, and the line of the user's file."""
         path = self.request.path.resolve()
         line = next((frame.line for frame in death.stack if Path(frame.file) == path), None)
         memory = f" of {self.limits.nbytes / 2**30:.1f} GiB (--memory)"
@@ -149,19 +148,19 @@ class IsolatedCheck:
         return death.describe() + option + (f", at line {line}" if line is not None else "")
 
     def _again(self, name: str, outcome: Outcome) -> RemoteCall | None:
-        """The call that decides what this outcome means; None if nothing is left to decide."""
+        """The next call that is needed to interpret this outcome; None if there is none."""
         if not isinstance(outcome, Death):
             return None
         deaths = self._deaths.setdefault(name, [])
         deaths.append(outcome)
-        # A hang costs the whole limit.
+        # A hang costs the whole time limit.
         if outcome.hangs and (outcome.step == TARGET_STEP or len(deaths) > 1):
             return None
-        # The oracles on graphs cost the most, and results say more than graphs.
+        # The oracles on graphs cost the most, and results are better evidence than graphs.
         reason = "" if outcome.step == TARGET_STEP else self._ending(outcome)
         if len(deaths) == 1:
             return self._call(name, reason)
-        # What the target did to its memory may end the process later.
+        # The process may die later of what the target did to its memory.
         if len(deaths) == 2 and outcome.step != TARGET_STEP:
             return self._call(name, reason, eager=True)
         return None
@@ -183,9 +182,9 @@ class IsolatedCheck:
         return replace(result, died=self._ending(deaths[0])) if deaths else result
 
     def _reports(self, deaths: Sequence[Death], oracles: Sequence[str]) -> dict[str, Report]:
-        """The reports on a target whose process died; in both of two runs, unless it hangs.
+        """The reports on a target whose process died: in two runs, or in one that hangs.
 
-        A death in a later step is the target's if there is none with eager in its place.
+        A death in a later step is the target's fault unless it also happens with eager instead.
         """
         death = deaths[-1]
         if death.step != TARGET_STEP and (death.hangs or len(deaths) > 2):

@@ -1,9 +1,8 @@
 """A function that ran in eager, to be compared with targets: on its tensors, and as it is called.
 
-On its tensors, it is compiled for inference, and what it leaves in detached tensors is compared. As
-the user calls it, gradients are enabled, the inputs are as they are given, and all that the caller
-can reach is compared. If the function calls no `backward`, a backward pass over what it leaves
-follows.
+On its tensors, the function is compiled for inference, and the detached tensors that it leaves are
+compared. As the user calls it, gradients are enabled, the inputs are unchanged, and all that the
+caller can reach is compared. If the function does not call `backward`, a backward pass follows.
 """
 
 from __future__ import annotations
@@ -38,19 +37,19 @@ from aliasproof.user_code.comparable import NO_BACKWARD, Comparable
 from aliasproof.user_code.user_call import RETURNED, SECOND, GradientUse, UserCall
 from aliasproof.user_code.user_file import check_arguments, raised_text
 
-AS_CALLED = " as called"  # after the name of a target, in the name of a row
+AS_CALLED = " as called"  # suffix of a target's name in the name of a row
 MOST_NAMED = 8  # captured tensors named in a note
-_NO_LIMIT = 0.0  # of seconds: the process of a check has one
+_NO_LIMIT = 0.0  # seconds: the process of a check has its own limit
 _EVERYTHING = Contract()  # any difference between two runs in eager counts
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A function that ran in eager, to be compared with targets. `eager` says if it can be.
+    """A function that ran in eager, to be compared with targets. `eager` says if that is possible.
 
-    `notes` say what was done to make it comparable. `opaque` are the types of the outputs that
-    cannot be compared. `called` is the same as the user calls it, and `twice` the same with a
-    second call; None if that is not judged. `rows` are what is judged, by name.
+    `notes` say what was done to make it comparable. `opaque` are the types of outputs that cannot
+    be compared. `called` is the function as the user calls it, and `twice` has a second call; None
+    if that is not judged. `rows` are what is judged, by name.
     """
 
     case: Subject
@@ -63,7 +62,7 @@ class Prepared:
 
 
 class JudgedRow(NamedTuple):
-    """A target in one way of judging; `after` is the row that it builds on."""
+    """A target, and what it is judged on; `after` is the row that it builds on."""
 
     prepared: Prepared
     target: Target
@@ -82,9 +81,9 @@ def prepare_rows(
 ) -> Prepared:
     """Run a function in eager, without gradients, and as the user calls it. See `check`.
 
-    The latter for targets that are a form of `torch.compile`, if the function does something with
-    gradients. With `grad`, for any function, and it alone; without, not at all. Raises `UserError`
-    as `check`.
+    The latter only for targets that are a form of `torch.compile`, if the function uses gradients.
+    With `grad` true, for any function, and only this; with `grad` false, not at all. Raises
+    `UserError` like `check`.
     """
     called = None
     through = any(target.backend is not None for target in targets)
@@ -92,7 +91,7 @@ def prepare_rows(
         check_arguments(inputs, "inputs")
         always = grad is True
         called = prepare_as_called(function, inputs, file=file, device=device, always=always)
-        step("the function in eager, without gradients")  # the limit of time begins anew
+        step("the function in eager, without gradients")  # restarts the time limit
     if grad and called is None:
         raise UserError(
             "with gradients, a function is judged through forms of torch.compile: give such a"
@@ -105,7 +104,7 @@ def prepare_rows(
 
 
 def _with_called(prepared: Prepared, called: Prepared, *, alone: bool) -> Prepared:
-    """Both runs in eager, as far as targets can be compared with them; or the second one alone."""
+    """Both eager runs, if targets can be compared with them; with `alone`, only the second."""
     without, refused = prepared.eager.unjudged, called.eager.unjudged
     if not alone and refused is not None:
         return replace(prepared, notes=(*prepared.notes, f"not judged{AS_CALLED}: {refused}"))
@@ -139,7 +138,7 @@ def _rows(prepared: Prepared, targets: Sequence[Target]) -> dict[str, JudgedRow]
 
 
 def _keeps_state(prepared: Prepared, target: Target) -> bool:
-    """Whether the function writes what it captures, and the target may compile that into itself."""
+    """Whether the function writes captured tensors, and the target may compile these writes in."""
     if not isinstance(prepared.case, Case):
         return False
     captured, trace = getattr(prepared.case.function, "captured", 0), prepared.eager.trace
@@ -177,7 +176,7 @@ def prepare(
     if comparable.captured:
         named = listed(comparable.captured_names, MOST_NAMED)
         notes.append(f"captured tensors are passed as further inputs: {named}")
-    # Each run gets fresh clones: no run sees what another wrote.
+    # Each run gets fresh clones: no run sees the writes of another.
     case = Case(comparable, lambda: _seeded(clone_inputs(comparable.inputs)))
     if second_inputs is not None:
         check_arguments(second_inputs, "second_inputs")
@@ -187,7 +186,7 @@ def prepare(
         case = case.on(device)
     eager = run_eager_twice(case, file)
     eager = replace(eager, names=comparable.place_names())
-    # Only the runs show which types the outputs have.
+    # The types of the outputs are only known after the runs.
     opaque = frozenset(comparable.opaque)
     if opaque:
         notes.append(opaque_reason(opaque))
@@ -202,7 +201,7 @@ def prepare(
 
 
 def _seeded(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
-    """The inputs of the next run. Torch's generator is in the same state before each run."""
+    """The inputs of the next run, after resetting torch's generator for it."""
     seed_generators()
     return tensors
 
@@ -213,7 +212,7 @@ def opaque_reason(opaque: frozenset[str]) -> str:
 
 # --- the eager run --------------------------------------------------------------------------------
 #
-# Twice, since a function that differs from itself cannot be judged.
+# Twice: a function whose two runs differ cannot be judged.
 
 
 def run_eager_twice(case: Case, file: Path | None) -> EagerResult:
@@ -228,8 +227,8 @@ def run_eager_twice(case: Case, file: Path | None) -> EagerResult:
         (first, trace), (again, _) = runs[:2]
     raised = None if first.error is None else raised_text(first.error, file)
     if first.error is not None:
-        # Some functions raise only under the dispatch mode that watches the eager run. For
-        # example, torch.cond requires that a mode knows it.
+        # Some functions raise only under the dispatch mode that watches the eager run. For example,
+        # torch.cond requires that a mode supports it.
         unwatched = observe(case.function, case.fresh_inputs())
         if type(unwatched.error) is not type(first.error):
             return eager_result(None, trace, f"aliasproof cannot watch its eager run: {raised}")
@@ -246,7 +245,7 @@ def run_eager_twice(case: Case, file: Path | None) -> EagerResult:
 
 
 def _filled_runs(case: Case) -> list[EagerRun]:
-    """Runs with other values where a cast is undefined; none if what they leave differs."""
+    """Runs with other values where a cast is undefined; none if their results differ."""
     if not isinstance(case.function, Comparable):
         return []
     runs = []
@@ -288,9 +287,9 @@ def prepare_as_called(
     device: str | None = None,
     always: bool = False,
 ) -> Prepared | None:
-    """Run a function in eager, as the user calls it. Nothing that the user has is changed.
+    """Run a function in eager, as the user calls it, without changing any object of the user.
 
-    None if it does nothing with gradients, unless `always`.
+    None if it does not use gradients, unless `always`.
     """
     call = UserCall.of(function, inputs, device)
     given = always or any(it.requires_grad for _, it in call.surroundings.tensors().values())
@@ -317,7 +316,7 @@ def prepare_as_called(
 
 
 def _called_twice(call: UserCall) -> Prepared | None:
-    """The same with a second call. None if that raises, is undefined, or depends on chance."""
+    """The same with a second call. None if that raises, is undefined, or is flaky."""
     state = FloatState()
     call = replace(call, twice=True)
     try:
@@ -330,14 +329,14 @@ def _called_twice(call: UserCall) -> Prepared | None:
 
 
 def _called(call: UserCall, again: UserCall, file: Path | None) -> Prepared:
-    """A call that ran in eager, and once more `again`: a call that differs cannot be judged."""
+    """A call that ran in eager, and once more as `again`: if these differ, it cannot be judged."""
     case = PythonCase(call, _NO_LIMIT)
     run, trace = case.run_eager()
     differing = judge(_EVERYTHING, run, PythonCase(again).observe(), trace).violations
     reason = None
     if differing:
         reason = f"two eager runs with gradients differ: {differing[0].describe()}"
-    # Where the tensors are that the caller has, without those that were returned.
+    # The locations of the caller's tensors, without those that were returned.
     trace.inputs = tuple(
         InputLocation.of(leaf)
         for path, leaf in run.leaves().items()

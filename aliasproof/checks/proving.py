@@ -1,6 +1,6 @@
 """`prove_function`: for all sizes, a target adds no aliasing to a function.
 
-A refutation is repeated with real tensors. It is reported only if that run shows it.
+A refutation is repeated with real tensors, and reported only if that run shows it.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from aliasproof.user_code.comparable import Comparable
 from aliasproof.user_code.user_file import FileNames, UserFunction, apply_to, raised_text
 
 ANCHORS = 2  # sizes at which layouts of fake tensors are compared with a real run
-MOST_COUNTED = 5_000  # sizes in range; if there are more, nobody counts which are covered
+MOST_COUNTED = 5_000  # sizes in range; if there are more, covered sizes are not counted
 MOST_BYTES = 1 << 30  # of the inputs of a real run
 
 
@@ -73,8 +73,8 @@ def prove_function(
 ) -> list[TargetProofs]:
     """Prove for each target that it adds no aliasing, or find sizes for which it does.
 
-    A `Program` brings its own inputs. `limit` is the time per pair of tensors, in seconds. Raises
-    `UserError` if eager raises, or if a target is unknown.
+    A `Program` has its own inputs. `limit` is in seconds per pair of tensors. Raises `UserError` if
+    eager raises, or if a target is unknown.
     """
     chosen = [target_named(name) for name in dict.fromkeys(targets)]
     return [
@@ -86,7 +86,7 @@ def prove_function(
 def prove_file(
     path: Path, names: tuple[str, str], targets: Sequence[str], sizes: Range, limit: float
 ) -> list[TargetProofs]:
-    """The same for the program, or the function of these names, in a user's file."""
+    """The same for the program, or the function with these names, in a user's file."""
     for name in targets:  # before the user's file runs, which can take long
         target_named(name)
 
@@ -106,14 +106,14 @@ def prove_build(
     sizes: Range = DEFAULT_SIZES,
     limit: float = 10.0,
 ) -> TargetProofs:
-    """The same as `prove_function` for one target and its symbolic build, None if it has none."""
+    """`prove_function` for one target and its symbolic build, None if it has none."""
     if isinstance(function, Program):
-        on_cpu = on_device(function, CPU)  # what is proved is about layouts alone
+        on_cpu = on_device(function, CPU)  # a proof is only about layouts
         inputs, function = input_tensors(on_cpu), ProgramFunction(on_cpu)
     comparable = Comparable.of(function, inputs)
     tensors = _TensorLeaves(comparable)
     samples = clone_inputs(comparable.inputs)
-    # An eager error would later look like an error of the symbolic run.
+    # Otherwise an error of eager would later look like an error of the symbolic run.
     eager = observe(tensors, clone_inputs(samples))
     note = definedness_note(tensors, samples)
     if eager.error is not None:
@@ -145,7 +145,7 @@ class _Proving:
     limit: float
 
     def run(self, eager: Observation, sizes: Range) -> TargetProofs:
-        """All pairs. If the symbolic runs fail, all are unknown, and the failure is the reason."""
+        """Prove all pairs. If the symbolic runs fail, all are unknown, and the failure says why."""
         shapes = tuple(tuple(map(str, shape)) for shape in self.inputs.shapes)
         try:
             before = self.inputs.layout(self.function)
@@ -159,7 +159,7 @@ class _Proving:
                 for one, other in pairs(list(eager.tensors()))
             )
             return TargetProofs(self.target.name, shapes, (), tuple(unknown))
-        # A proof is about fake tensors. Where a real run disagrees with them, it proves nothing.
+        # A proof is about fake tensors. It proves nothing if a real run disagrees with them.
         untrue = self._untrue(before, after, compiled, assumptions)
         proofs = tuple(
             self._confirm(proof, untrue, compiled)
@@ -179,10 +179,10 @@ class _Proving:
 
     def _compile(self) -> Function:
         """The symbolic build. Raises `Rejected` if there is none."""
-        # Not an error: the answer for each pair is then unknown, with this reason.
+        # Not an error: each pair is then unknown, with this reason.
         if self.build is None:
             raise Rejected("the target has no build with symbolic sizes")
-        # The cache outlives a program, and its entries can change what the next one compiles to.
+        # The cache outlives a program, and its entries can change the compilation of the next one.
         FakeTensorMode.cache_clear()
         try:
             return self.build(self.function, self.inputs.fresh())
@@ -218,11 +218,11 @@ class _Proving:
         return reasons
 
     def _anchors(self, assumptions: Assumptions) -> Iterator[SizeValues]:
-        """Sizes for real runs: those that satisfy the assumptions, then those of the given inputs.
+        """Sizes for real runs: samples that meet the assumptions, then those of the given inputs.
 
-        The sizes of the given inputs can be out of range.
+        The latter can be out of range.
         """
-        # Samples have values for the free symbols alone; `complete` computes the others.
+        # Samples have values only for the free symbols; `complete` computes the others.
         samples = map(assumptions.complete, assumptions.samples)
         yield from (sizes for sizes in samples if not self._too_large(sizes))
         yield self.inputs.hints
@@ -269,7 +269,7 @@ class _Proving:
         error = eager.error or actual.error
         if error is not None:
             raise Rejected(f"refuted, but a run {at} raises {raised_text(error, None)}")
-        # Byte regions of real tensors decide. The symbolic model has no say here.
+        # The byte regions of real tensors decide, not the symbolic model.
         ours, theirs = eager.regions(), actual.regions()
         if overlap(ours[one], ours[other]) or not overlap(theirs[one], theirs[other]):
             raise Rejected(f"refuted, but a run {at} does not show it; please report this")
@@ -281,7 +281,7 @@ class _Proving:
 
 
 def _coverage(assumptions: Assumptions, sizes: Range) -> Covered | None:
-    # `equal` has the symbols that an equation determines. They are sizes of the inputs too.
+    # `equal` has the symbols that an equation determines, which are sizes of the inputs, too.
     symbols = len(assumptions.ranges) + len(assumptions.equal)
     if not symbols or assumptions.count is None or sizes.high is None:
         return None
@@ -301,7 +301,7 @@ def _as_python(assumptions: Assumptions) -> tuple[str, ...]:
 
 
 def _condition(condition: Any) -> str:
-    # Sympy prints `Eq(a, b)` and `a & b`, which is not what Python means by it.
+    # Sympy prints `Eq(a, b)` and `a & b`; Python needs `a == b` and `a and b`.
     if isinstance(condition, (sympy.Eq, sympy.Ne)):
         sign = "==" if isinstance(condition, sympy.Eq) else "!="
         return f"{condition.lhs} {sign} {condition.rhs}"
