@@ -1,1 +1,1 @@
-"""A model that runs: each graph that Dynamo captures of it is compared with eager."""
+"""A running model: each graph that Dynamo captures of it is compared with eager."""

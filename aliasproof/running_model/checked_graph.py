@@ -1,8 +1,8 @@
-"""`CheckedGraph`: a graph of a model in eager and through a target, call by call.
+"""`CheckedGraph`: a graph of a model in eager and on a target, call by call.
 
-The model gets what eager does on its own tensors. The target runs on copies. Results are compared
-bit by bit, up to what an earlier call showed about rounding; only what differs then costs a closer
-look. Gradients are compared where the model's own backward pass brings some.
+The model gets eager's results on its own tensors. The target runs on copies. Results are compared
+bit by bit, except for rounding that an earlier call showed; only a remaining difference costs a
+closer look. Gradients are compared if the model's own backward pass provides some.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ from aliasproof.user_code.user_file import not_comparable
 
 LONGEST_REASON = 120  # characters of a message
 IN_BACKWARD = "in its backward pass: "
-# Makes the context in which something runs, from its description.
+# Makes the context in which something runs, from a description of it.
 Running: TypeAlias = Callable[[str], AbstractContextManager[object]]
 OTHER_HISTORY = (
     "a tensor is a leaf of autograd, or requires gradients, in one run only; gradients are equal"
@@ -65,17 +65,17 @@ OTHER_HISTORY = (
 
 
 class GraphDiffers(AssertionError):
-    """A graph of a model differs from eager, and the check was to raise."""
+    """A graph of a model differs from eager, and the check was asked to raise."""
 
 
 @dataclass(slots=True)
 class CallCounts:
     """What was done with the calls of a graph, and how many seconds it took.
 
-    `model` are the seconds of eager's own calls, `target` those of the target alone, `checking`
-    those of all that the model waits for beside eager. The first call compiles, so its seconds are
-    not among them: they are in `first`, with those of the compilation. `zeros` are the backward
-    passes in which a gradient is zeros on one side, and None on the other.
+    `model` are the seconds of eager's own calls, `target` those of only the target, `checking`
+    those of everything that the model waits for besides eager. The first call compiles, so its
+    seconds, including the compilation, are not among these but in `first`. `zeros` counts the
+    backward passes in which a gradient is zeros on one side, and None on the other.
     """
 
     calls: int = 0
@@ -91,15 +91,15 @@ class CallCounts:
     first: float = 0.0
 
     def spend(self, call: int, **seconds: float) -> None:
-        """Add seconds by their names, for a call."""
+        """Add seconds of a call to the fields with these names."""
         for name, value in seconds.items():
             if call > 1:
                 setattr(self, name, getattr(self, name) + value)
-            elif name != "target":  # which is in the others
+            elif name != "target":  # the others include it
                 self.first += value
 
     def judge(self, direction: str, reason: str | None) -> None:
-        """Count a call as judged in a direction; with a reason, as not judged."""
+        """Count a call as judged in a direction; or with a reason, as not judged."""
         if reason is not None:
             self.leave_out(reason if direction == FORWARD else f"{IN_BACKWARD}{reason}")
         elif direction == FORWARD:
@@ -108,13 +108,13 @@ class CallCounts:
             self.backward += 1
 
     def leave_out(self, reason: str) -> None:
-        """Count a call that is not judged, or not to its end."""
+        """Count a call that is not judged, or not completely."""
         self.unjudged[reason] = self.unjudged.get(reason, 0) + 1
 
 
 @dataclass(frozen=True, slots=True)
 class FoundDifference:
-    """A difference of a graph that was not seen before, in one direction."""
+    """A new difference of a graph, in one direction."""
 
     graph: CheckedGraph
     direction: str
@@ -127,8 +127,8 @@ class FoundDifference:
 class CheckedGraph:
     """A graph as Dynamo captured it, as eager runs it, and as the target compiled it.
 
-    The first inputs are the tensors that the graph captured. `report` is called with each
-    difference, once. `most` is how many calls are judged. `running` is called with the call that
+    The first inputs are the tensors that the graph captured. `report` is called once with each
+    difference. At most `most` calls are judged. `running` is called with a description of what
     runs.
     """
 
@@ -151,7 +151,7 @@ class CheckedGraph:
     _wide: dict[object, tuple[GraphFunction, GraphFunction]] = field(default_factory=dict)
 
     def __call__(self, *given: object) -> object:
-        """The outputs of eager, on these very arguments."""
+        """The outputs of eager, on the given arguments themselves."""
         args = (*self.captured, *given)
         self.counts.calls += 1
         reason = self._skipped() or next(filter(None, map(_not_judged, args)), None)
@@ -161,11 +161,11 @@ class CheckedGraph:
         started = time.perf_counter()
         try:
             call, before = GraphCall.of(args, self.counts.calls), _Before.of(args)
-        except (Exception, OutOfMemory) as error:  # noqa: BLE001 - the model goes on, whatever we do
+        except (Exception, OutOfMemory) as error:  # noqa: BLE001 - the model must not stop
             self.counts.leave_out(_failure(error))
             return self.eager(*args)
         middle = time.perf_counter()
-        outputs = self.eager(*args)  # an error of eager is the model's
+        outputs = self.eager(*args)  # an error of eager is an error of the model
         finish(before.tensors)
         ended = time.perf_counter()
         try:
@@ -176,7 +176,7 @@ class CheckedGraph:
         return outputs
 
     def _skipped(self) -> str | None:
-        """Why this call and later ones need not be judged."""
+        """Why this call and later ones need not be judged; None if they must be."""
         if self._has_wrong_values(FORWARD):
             return "an earlier call of the graph is wrong"
         if self.most is not None and self.counts.calls > self.most:
@@ -191,7 +191,7 @@ class CheckedGraph:
 
     @contextmanager
     def _going_on(self) -> Iterator[None]:
-        """A comparison, after which the model goes on, whatever we do: only a difference raises."""
+        """Compare in this context: errors do not stop the model, except reported differences."""
         after = RandomState.now()
         try:
             yield
@@ -229,9 +229,9 @@ class CheckedGraph:
     def _compare_histories(
         self, call: GraphCall, eager: Observation, ours: Mapping[str, str], run: GraphRun
     ) -> str | None:
-        """Compare the gradients that each side brings. Why nothing is judged, if they are equal.
+        """Compare gradients if histories differ. Returns why nothing is judged, if equal.
 
-        The model's own backward pass goes through the history of eager only.
+        The model's own backward pass uses only the history of eager.
         """
         differing = frozenset(ours.items() ^ run.histories.items())
         if run.observation.error is not None or not differing:
@@ -280,7 +280,7 @@ class CheckedGraph:
             self.counts.spend(call.number, checking=time.perf_counter() - started)
 
     def _look(self, call: GraphCall, tangents: Tangents | None) -> str | None:
-        """Look closer, and report what is a difference. Why nothing is judged, if so."""
+        """Look closer, and report differences. Returns why nothing could be judged, if so."""
         compared = Compared(self.eager, self.compiled, self.target.contract, self._compile_wide)
         with self._named(FORWARD if tangents is None else BACKWARD):
             look = look_closer(compared, call, tangents)
@@ -298,12 +298,12 @@ class CheckedGraph:
         return look.unknown.get(FORWARD if tangents is None else BACKWARD)
 
     def _is_settled(self, direction: str, judgement: Judgement) -> bool:
-        """Whether nothing is undecided, and all differences were reported before."""
+        """Whether nothing is undecided, and all differences were reported earlier."""
         seen = self._seen.issuperset((direction, it) for it in judgement.violations)
         return seen and undecided(judgement) is None
 
     def _has_wrong_values(self, direction: str) -> bool:
-        """Whether something is wrong that makes more of it useless."""
+        """Whether a difference was found that makes further comparisons useless."""
         return any(
             found.direction == direction and found.violation.oracle in (*ON_VALUES, "errors")
             for found in self.found
@@ -313,7 +313,7 @@ class CheckedGraph:
         return not (self._has_wrong_values(FORWARD) or self._has_wrong_values(BACKWARD))
 
     def _compile_wide(self, given: Sequence[object]) -> tuple[GraphFunction, GraphFunction]:
-        """The graph in eager and through the target, for float64 in place of narrower dtypes."""
+        """The graph in eager and on the target, with float64 instead of narrower dtypes."""
         key = tuple(_layout(value) for value in given)
         if key not in self._wide:
             self._wide[key] = self.target.compile_wide(self.module, self.eager, given)
@@ -322,7 +322,7 @@ class CheckedGraph:
 
 @dataclass(frozen=True, slots=True)
 class _Before:
-    """The tensors among the arguments of a call, as they were."""
+    """The tensors among the arguments of a call, before the call."""
 
     tensors: Sequence[torch.Tensor]
     views: Sequence[torch.Tensor]
@@ -337,7 +337,7 @@ class _Before:
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """The inputs of a call after it, with the versions that autograd counts."""
+    """The inputs after a call, with the version counters of autograd."""
 
     tensors: Sequence[torch.Tensor]
     versions: Sequence[int]
@@ -360,7 +360,7 @@ def _version(tensor: torch.Tensor) -> int:
 
 
 def _failure(error: BaseException) -> str:
-    """Why a call could not be judged: it is not for a comparison, or aliasproof has a mistake."""
+    """Why a call could not be judged: it cannot be compared, or aliasproof has a mistake."""
     text = " ".join(str(error).split())[:LONGEST_REASON]
     if isinstance(error, Rejected):
         return text
@@ -376,7 +376,7 @@ def _layout(value: object) -> object:
 
 
 def _not_judged(value: object) -> str | None:
-    """Why a call with this argument is not judged."""
+    """Why a call with this argument is not judged; None if it can be."""
     if isinstance(value, torch.Tensor):
         reason = not_comparable(value)
         return None if reason is None else f"an input is {reason}"

@@ -39,7 +39,7 @@ class CheckedTarget:
 
     @classmethod
     def of(cls, target: Target) -> CheckedTarget:
-        """Raises `UserError` if a target is no form of `torch.compile`."""
+        """Raises `UserError` if a target is not a form of `torch.compile`."""
         if target.backend is None:
             raise UserError(
                 f"target '{target.name}' is no form of torch.compile, and a model runs through"
@@ -56,11 +56,11 @@ class CheckedTarget:
 
     @classmethod
     def of_backend(cls, backend: Any) -> CheckedTarget:
-        """What a model is compiled with: a name of a backend, or what `torch.compile` makes."""
+        """What a model is compiled with: the name of a backend, or an object of `torch.compile`."""
         name = backend if isinstance(backend, str) else getattr(backend, "compiler_name", None)
         if name == "inductor" and hasattr(backend, "config"):
             drawing = copy.copy(backend)
-            # Options of the model stay. Random numbers are drawn in the order of eager.
+            # Keep the model's options, but draw random numbers in the order of eager.
             drawing.config = {**backend.config, **DRAWS_AS_EAGER}
             return cls(name, drawing, TARGETS["inductor"].contract, gradients=True)
         known = next((it for it in TARGETS.values() if name and it.backend == name), None)
@@ -68,7 +68,7 @@ class CheckedTarget:
             gradients = known.own(GRAD) is not None
             return cls(known.name, lookup_backend(backend), known.contract, gradients)
         shown = name or getattr(backend, "__name__", type(backend).__name__)
-        # Options that the script gives are no part of what a command imports.
+        # A command that imports the backend would not have the options that the script gives.
         if not getattr(backend, "kwargs", None):
             shown = name_of_object(getattr(backend, "compiler_fn", backend)) or shown
         return cls(str(shown), lookup_backend(backend), aot_eager.CONTRACT)
@@ -79,8 +79,8 @@ class CheckedTarget:
         return f"{self.name}:{GRAD.name}" if backward else self.name
 
     def compile(self, graph: fx.GraphModule, args: Sequence[object]) -> GraphFunction:
-        """A graph, compiled for arguments as these."""
-        # What is loaded within allocates its buffers by ours.
+        """Compile a graph for arguments like these."""
+        # Code that is loaded in this context allocates its buffers with our allocator.
         with drawing_as_eager(), GuardedMemory():
             compiled: GraphFunction = self.backend(graph, args)
             return compiled
@@ -88,16 +88,16 @@ class CheckedTarget:
     def compile_wide(
         self, module: fx.GraphModule, eager: fx.GraphModule, given: Sequence[object]
     ) -> tuple[GraphFunction, GraphFunction]:
-        """A graph in eager and compiled, for these inputs in float64. Raises `Rejected`."""
+        """The graph in eager and compiled, for these inputs as float64. Raises `Rejected`."""
         tensors = [value for value in given if isinstance(value, torch.Tensor)]
         copies = Copies.of(tensors, wide=True, bare=True)
         args = [copies.made.get(id(value), value) for value in given]
-        # Constants of the graph have few digits, too.
+        # Constants of the graph are widened, too.
         wide, in_eager = (
             without_narrow_conversions(copy.deepcopy(it).double()) for it in (module, eager)
         )
         try:
-            # Not by Dynamo: it would call eager once it has compiled the graph often.
+            # Not through Dynamo: it would fall back to eager after compiling the graph often.
             return in_eager, self.compile(snapshot(wide), args)
         except Exception as error:
             raise Rejected(f"no control in float64: {type(error).__name__}") from error

@@ -1,4 +1,4 @@
-"""The backend `aliasproof_check`, and the context that checks whatever is compiled within it."""
+"""The backend `aliasproof_check`, and the context that checks whatever compiles in it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from aliasproof.targets.registry import target as target_named
 from aliasproof.targets.user_names import grant
 
 _OPTIONS = ("target", "calls", "on_difference", "out")
-# By target and options, so that models which are compiled alike have one summary.
+# By target and options: models that are compiled in the same way share a summary.
 _checks: dict[tuple[str, CheckOptions], ModelCheck] = {}
 
 
@@ -37,7 +37,7 @@ def aliasproof_check(
     *,
     options: Mapping[str, Any] | None = None,
 ) -> Callable[..., object]:
-    """A backend of `torch.compile` that compares each graph with eager, and gives eager's results.
+    """A backend of `torch.compile` that compares each graph with eager and returns eager's results.
 
     Options: `target`, a name as in `aliasproof check`, or code of your own as FILE.py:FUNCTION
     (default: inductor); `calls`, how many calls of each graph are judged (default: all);
@@ -61,21 +61,21 @@ def aliasproof_check(
 
 
 def _print_at_exit(check: ModelCheck, process: int) -> None:
-    if os.getpid() == process:  # and not a worker that was forked from it
+    if os.getpid() == process:  # not in a worker that was forked from the process
         print_summary(check)
 
 
 def named_target(name: str) -> CheckedTarget:
-    """The target of a name that the user gave. Raises `UserError` as `CheckedTarget.of`."""
+    """The target with a name from the user. Raises `UserError` like `CheckedTarget.of`."""
     grant([name])
     return CheckedTarget.of(target_named(name))
 
 
 @dataclass(frozen=True, slots=True)
 class CheckingBackend:
-    """The backend of a model, or a target in its place, with a check of each graph.
+    """The backend of a model, or a target instead of it, with a check of each graph.
 
-    Two are equal if the model would be compiled in one way, as Dynamo expects of backends.
+    Two are equal if they would compile the model in the same way: Dynamo compares backends.
     """
 
     target: CheckedTarget
@@ -103,12 +103,12 @@ def checking_compiled(
     out: str | Path | None = OUT,
     summary: bool = True,
 ) -> Iterator[ModelCheck]:
-    """Check each graph of whatever is compiled in this context by `torch.compile`.
+    """Check each graph of whatever `torch.compile` compiles in this context.
 
-    The model keeps its own backend, mode and options; `target` replaces them. What was compiled
-    before is not checked. What is compiled here is checked later, too. The value has `graphs` and
-    `differences`. With `summary`, one is printed at the end. Raises `UserError` as
-    `aliasproof_check`.
+    The model keeps its own backend, mode and options; `target` replaces them. Code that was
+    compiled earlier is not checked. Code that is compiled here is checked later, too. The value has
+    `graphs` and `differences`. With `summary`, a summary is printed at the end. Raises `UserError`
+    like `aliasproof_check`.
     """
     check = ModelCheck(CheckOptions(calls, on_difference, None if out is None else Path(out)))
     chosen = None if target is None else named_target(target)
@@ -120,7 +120,7 @@ def checking_compiled(
             return original(backend)
         return original(CheckingBackend(chosen or CheckedTarget.of_backend(backend), check))
 
-    # All ways to compile meet here: `torch.compile`, `Module.compile`, `torch._dynamo.optimize`.
+    # `torch.compile`, `Module.compile` and `torch._dynamo.optimize` all call this.
     with mock.patch.object(eval_frame, "get_compiler_fn", checking):
         try:
             yield check

@@ -1,8 +1,8 @@
-"""A closer look at a call on which eager and target differ: what of it counts as a difference.
+"""A closer look at a call on which eager and target differ: which differences count.
 
-Eager runs again, watched, and once more without: it must be defined, and equal to itself. The
-target runs again: a difference counts only if it shows twice. A control in float64 says what is
-rounding (`aliasproof/judge/rounding_control.py`).
+Eager runs again, watched, and once more unwatched: it must be defined, and equal to itself. The
+target runs again: a difference counts only if both runs show it. A control in float64 decides what
+is rounding (`aliasproof/judge/rounding_control.py`).
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ from aliasproof.running_model.graph_call import GraphCall, GraphFunction, GraphR
 #
 # `KnownRounding`: what an earlier call of a graph showed about rounding.
 #
-# Only a watched run of eager tells what correct kernels may do differently, and it takes several
-# times as long. Where rounding begins depends on the operators, and not on the data. So the first
-# watched run of a graph serves later calls. What depends on data is left open here: a difference
-# that this trace does not explain is looked at again, with a watched run of its own.
+# Only a watched run of eager shows what correct kernels may do differently, and it takes several
+# times as long. Rounding depends on the operators, not on the data. So the first watched run of a
+# graph serves later calls. What depends on data is left open here: if this trace does not explain a
+# difference, a closer look with its own watched run follows.
 
 
 @dataclass(frozen=True, slots=True)
 class MayDiffer:
-    """What may differ in the tensor at a place."""
+    """How the tensor at one location may differ."""
 
     tolerance: Tolerance
     between: bool  # whether a target that fuses ops may round less often
 
 
 def places_of(observation: Observation, trace: Trace) -> dict[str, MayDiffer]:
-    """What a watched run shows, for each tensor of it."""
+    """What a watched run shows about each of its tensors."""
     return {
         name: MayDiffer(trace.tolerance(tensor), trace.rounds_between(tensor))
         for name, tensor in observation.tensors().items()
@@ -51,7 +51,7 @@ def places_of(observation: Observation, trace: Trace) -> dict[str, MayDiffer]:
 
 @dataclass(slots=True)
 class KnownRounding(Trace):
-    """The trace of a run that nobody watched, by the places of an earlier run."""
+    """The trace of an unwatched run, from the locations of an earlier watched run."""
 
     known: dict[int, MayDiffer] = field(default_factory=dict)
 
@@ -59,9 +59,9 @@ class KnownRounding(Trace):
     def on(
         cls, observation: Observation, places: Mapping[str, MayDiffer], *, gradients: bool = False
     ) -> KnownRounding:
-        """The trace for this run in eager. Its outputs can be the `gradients` of a backward pass.
+        """The trace for this run in eager, whose outputs can be the `gradients` of a backward pass.
 
-        Without places, nothing may differ.
+        Without `places`, nothing may differ.
         """
         trace = cls(tuple(map(InputLocation.of, observation.before)))
         tensors = observation.tensors()
@@ -84,7 +84,7 @@ class KnownRounding(Trace):
         return EXACT if place is None else place.tolerance
 
     def bits_open(self, value: object) -> bool:
-        """Never: it depends on the data."""
+        """False: it depends on the data, which this trace does not know."""
         return False
 
     def rounds_between(self, value: object) -> bool:
@@ -112,10 +112,10 @@ class Compared:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What a closer look shows, by direction: *forward* and *backward*.
+    """The result of a closer look, by direction: *forward* and *backward*.
 
-    `rounding` has the places of each that differ by rounding alone. `unjudged` says why nothing can
-    be said, and `unknown` why one oracle says nothing. `places` is what the watched run says about
+    `rounding` has the locations that differ only by rounding. `unjudged` says why nothing can be
+    judged, and `unknown` why one oracle cannot judge. `places` is what the watched run shows about
     rounding.
     """
 
@@ -127,7 +127,7 @@ class Look:
 
 
 def look_closer(compared: Compared, call: GraphCall, tangents: Tangents | None = None) -> Look:
-    """Run both sides again. With `tangents`, a backward pass follows each run, and is judged."""
+    """Run both sides again. With `tangents`, each run is followed by a backward pass to judge."""
     try:
         expected, trace = _watched(compared.eager, call, tangents)
         alone = _observed(compared.eager, call, tangents)
@@ -187,7 +187,7 @@ def _observed(
 
 
 def differentiated(run: GraphRun, tangents: Tangents) -> Observation:
-    """The gradients after a run; after an error, the error."""
+    """The gradients after a run; the error if it raised."""
     if run.observation.error is not None:
         return Observation([], [], error=run.observation.error)
     return run.differentiate(tangents)
@@ -196,8 +196,8 @@ def differentiated(run: GraphRun, tangents: Tangents) -> Observation:
 def _raises_later(eager: GraphFunction, call: GraphCall, error: Exception | None) -> bool:
     """Whether a backward pass of eager raises an error, too.
 
-    AOTAutograd makes the backward pass together with the forward pass, so it raises in the forward
-    pass, say, that a tensor was written which the backward pass needs.
+    AOTAutograd traces the backward pass together with the forward pass. So it raises in the forward
+    pass, for example, that a tensor was written which the backward pass needs.
     """
     if error is None:
         return False
@@ -213,15 +213,15 @@ def _as_wide(tangents: Tangents, *, wide: bool) -> Tangents:
 
 
 def judged(contract: Contract, eager: Observation, target: Observation, trace: Trace) -> Judgement:
-    """The verdicts of the oracles on results. A gradient of zeros is as good as none."""
+    """The verdicts of the oracles on results. A gradient of zeros counts as None."""
     eager, target = _same_zeros(eager, target)
-    # Autograd forbids to read some views after a write to their base.
+    # Autograd forbids reading some views after a write to their base.
     with torch.no_grad():
         return judge(contract, eager, target, trace)
 
 
 def undecided(judgement: Judgement) -> str | None:
-    """Why an oracle on results could not decide; None if each did."""
+    """Why an oracle on results could not decide; None if all could."""
     for name, report in judgement.reports.items():
         if report.verdict is Verdict.UNKNOWN:
             return f"the oracle {name} cannot decide: {report.reason}"
@@ -229,7 +229,7 @@ def undecided(judgement: Judgement) -> str | None:
 
 
 def _same_zeros(eager: Observation, target: Observation) -> tuple[Observation, Observation]:
-    """Both runs without gradients of zeros where the other run has none."""
+    """Both runs, where a gradient of zeros becomes None if the other run has None."""
     if not zeros_for_none(eager, target):
         return eager, target
     pairs = zip(eager.outputs, target.outputs, strict=True)
@@ -242,20 +242,20 @@ def _same_zeros(eager: Observation, target: Observation) -> tuple[Observation, O
 
 
 def zeros_for_none(eager: Observation, target: Observation) -> bool:
-    """Whether one run has a gradient of zeros where the other one has none."""
+    """Whether one run has a gradient of zeros where the other has None."""
     same_number = len(eager.outputs) == len(target.outputs)
     return same_number and any(map(_is_zero, zip(eager.outputs, target.outputs, strict=True)))
 
 
 def _is_zero(pair: tuple[object, object]) -> bool:
-    """Whether one of the two is nothing, and the other a tensor of zeros."""
+    """Whether one of the two is None, and the other a tensor of zeros."""
     tensors = [value for value in pair if isinstance(value, torch.Tensor)]
     return len(tensors) == 1 and any(value is None for value in pair) and not bool(tensors[0].any())
 
 
 @dataclass(slots=True)
 class _Control:
-    """Both sides in float64, run when the first direction asks."""
+    """Both sides in float64, run on the first demand of a direction."""
 
     compared: Compared
     call: GraphCall
@@ -264,7 +264,7 @@ class _Control:
 
     def run(self) -> tuple[Mapping[str, Observation], Mapping[str, Observation]]:
         if self._runs is None:
-            # A backward pass, which may be under way, has gradients switched off.
+            # This may be called during a backward pass, which disables gradients.
             with self.call.modes.entered():
                 eager, target = self.compared.wide(self.call.given)
             exact = _observed(eager, self.call, self.tangents, wide=True)

@@ -1,8 +1,8 @@
 """`GraphCall`: one call of a captured graph, which can be repeated.
 
-A run gets copies of the inputs that autograd cannot tell from the model's. It runs in the modes in
-which the model made the call, and draws the same random numbers. So eager and target can run as
-often as a verdict needs, and the model sees nothing of it.
+A run gets copies of the inputs that look the same to autograd. It runs in the modes in which the
+model made the call, and draws the same random numbers. So eager and target can run as often as a
+verdict needs, without any effect on the model.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ from aliasproof.user_code.user_call import Copies
 
 # --- autograd history -----------------------------------------------------------------------------
 #
-# What autograd knows of the tensors that a run leaves: leaves, results, and earlier results.
+# What autograd knows about the tensors that a run leaves: leaves, results, and earlier results.
 
 
-# The node of autograd that computed a tensor, and which of its results that is. None: a leaf.
+# The autograd node that computed a tensor, and the index of its result. None: a leaf.
 End: TypeAlias = tuple[torch.autograd.graph.Node, int] | None
 LEAF, RESULT, FORBIDDEN = "leaf", "result of the run", "forbidden"
 
 
 def end_of(tensor: torch.Tensor) -> End:
-    """The node behind a tensor. Autograd may forbid to ask for it (`RuntimeError`)."""
+    """The node behind a tensor. Autograd may forbid this (`RuntimeError`)."""
     return None if tensor.grad_fn is None else (tensor.grad_fn, tensor.output_nr)
 
 
 def histories(run: Observation, ends: Sequence[End]) -> dict[str, str]:
-    """The histories of all tensors that require gradients after a run, by place.
+    """The histories of all tensors that require gradients after a run, by location.
 
-    `ends` are those of the inputs before it.
+    `ends` are those of the inputs before the run.
     """
     known = {end: f"history of input {index}" for index, end in enumerate(ends) if end}
     named = {}
@@ -59,7 +59,7 @@ def histories(run: Observation, ends: Sequence[End]) -> dict[str, str]:
 
 
 GraphFunction: TypeAlias = Callable[..., object]
-# What arrives at outputs and at written inputs in a backward pass, by place, such as 'output 0'.
+# The gradients of outputs and written inputs in a backward pass, by location: 'output 0'.
 Tangents: TypeAlias = Mapping[str, torch.Tensor]
 # New contents of inputs, by index.
 Overwritten: TypeAlias = Mapping[int, torch.Tensor]
@@ -67,19 +67,19 @@ Overwritten: TypeAlias = Mapping[int, torch.Tensor]
 
 @dataclass(frozen=True, slots=True)
 class RandomState:
-    """The states of torch's generators, of the host and of each CUDA device."""
+    """The states of torch's generators on the host and on each CUDA device."""
 
     host: torch.Tensor
     devices: Sequence[torch.Tensor]
 
     @classmethod
     def now(cls) -> RandomState:
-        """The states as they are."""
+        """The current states."""
         devices = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else ()
         return cls(torch.get_rng_state(), devices)
 
     def restore(self) -> None:
-        """Set the generators back to these states."""
+        """Set the generators to these states."""
         torch.set_rng_state(self.host)
         if self.devices:
             torch.cuda.set_rng_state_all(self.devices)
@@ -87,7 +87,7 @@ class RandomState:
 
 @dataclass(frozen=True, slots=True)
 class Modes:
-    """The modes of torch around a call: gradients, inference, and autocast by type of device."""
+    """The modes of torch at a call: gradients, inference, and autocast by type of device."""
 
     gradients: bool
     inference: bool
@@ -95,7 +95,7 @@ class Modes:
 
     @classmethod
     def now(cls, tensors: Sequence[torch.Tensor]) -> Modes:
-        """The modes as they are, for these inputs."""
+        """The current modes, for these inputs."""
         devices = {"cpu", *(tensor.device.type for tensor in tensors)} - {"meta"}
         autocast = {
             device: torch.get_autocast_dtype(device)
@@ -106,7 +106,7 @@ class Modes:
 
     @contextlib.contextmanager
     def entered(self) -> Iterator[None]:
-        """A context in these modes."""
+        """Enter these modes for a context."""
         with contextlib.ExitStack() as stack:
             stack.enter_context(torch.inference_mode(self.inference))
             stack.enter_context(torch.set_grad_enabled(self.gradients))
@@ -117,10 +117,10 @@ class Modes:
 
 @dataclass(frozen=True, slots=True)
 class GraphRun:
-    """What one run left behind: inputs and outputs, and the leaves that get gradients, by name.
+    """What a run left behind: inputs and outputs, and the leaves that get gradients, by name.
 
-    `histories` are those of the tensors that require gradients, by place. What is
-    `overwritten` is written before the backward pass.
+    `histories` are those of the tensors that require gradients, by location. `overwritten` inputs
+    are written before the backward pass.
     """
 
     observation: Observation
@@ -131,9 +131,9 @@ class GraphRun:
     def differentiate(
         self, tangents: Tangents, within: AbstractContextManager[object] | None = None
     ) -> Observation:
-        """The gradients that arrive at the leaves, as outputs in their order.
+        """The gradients of the leaves, as outputs in the order of the leaves.
 
-        What arrives at a tensor without a history goes nowhere.
+        The tangent of a tensor without a history is ignored.
         """
         tensors, observation = self.observation.tensors(), Observation([], [])
         memory = GuardedMemory()
@@ -158,10 +158,10 @@ class GraphRun:
 
 @dataclass(frozen=True, slots=True)
 class GraphCall:
-    """The inputs of a call as they were, which no run changes, with modes and random state.
+    """The inputs of a call at its start, which no run changes, with modes and random state.
 
     `number` counts the calls of a graph from 1. `overwritten` inputs are written between the call
-    and its backward pass, such as by another call; see `GraphRun`.
+    and its backward pass, for example by another call; see `GraphRun`.
     """
 
     number: int
@@ -172,7 +172,7 @@ class GraphCall:
 
     @classmethod
     def of(cls, args: Sequence[object], number: int = 1) -> GraphCall:
-        """The call that is about to be made with these arguments."""
+        """The next call, with these arguments."""
         tensors, _, given = _copied(args)
         return cls(number, given, Modes.now(tensors), RandomState.now())
 
@@ -185,8 +185,8 @@ class GraphCall:
     ) -> GraphRun:
         """Run a function on copies. Errors are part of the run.
 
-        `within` makes the context to run in from the inputs. With `wide`, inputs are float64 where
-        they have fewer digits; raises `Rejected` if that cannot be.
+        `within` makes the context for the run from the inputs. With `wide`, inputs with less
+        precise dtypes become float64; raises `Rejected` if that is impossible.
         """
         tensors, copies, args = _copied(self.given, wide=wide)
         inputs = [copies.made[id(tensor)] for tensor in tensors]
@@ -210,7 +210,7 @@ class GraphCall:
 def _copied(
     args: Sequence[object], *, wide: bool = False
 ) -> tuple[list[torch.Tensor], Copies, list[object]]:
-    """The tensors among arguments, their copies, and the arguments with these."""
+    """The tensors among the arguments, their copies, and the arguments with these copies."""
     tensors = [value for value in args if isinstance(value, torch.Tensor)]
     with torch.inference_mode(mode=False):
         copies = Copies.of(tensors, wide=wide, bare=True)
@@ -218,14 +218,14 @@ def _copied(
 
 
 def _require_judgeable(error: Exception) -> None:
-    """Raise an error again that says something about us or the machine, not about the run."""
+    """Raise an error again if it is about us or the machine, not about the run."""
     if isinstance(error, (Rejected, InternalError)):
         raise error
     require_sound_process(error)
 
 
 def _leaves(tensors: Sequence[torch.Tensor], copies: Copies) -> Iterator[tuple[str, torch.Tensor]]:
-    """The leaves of autograd behind the inputs, by place; bases of views come last."""
+    """The autograd leaves behind the inputs, by location; bases of views come last."""
     places = {id(tensor): f"input {index}" for index, tensor in enumerate(tensors)}
     order = [*places, *(key for key in copies.made if key not in places)]
     for number, key in enumerate(order):
@@ -238,17 +238,17 @@ def _leaves(tensors: Sequence[torch.Tensor], copies: Copies) -> Iterator[tuple[s
 #
 # The gradients that arrive at a graph's outputs while the model's own backward pass runs.
 #
-# Nothing of the model is changed for it: the nodes of autograd that made the outputs tell what
-# arrives. A node that other outputs of the graph were computed from gets their part, too. Eager
-# and target are both given the same, so this changes no verdict.
+# The model is not changed for this: hooks on the autograd nodes of the outputs see the gradients.
+# If other outputs of the graph are computed from such a node, it also gets their part. Eager and
+# target get the same gradients, so this does not change a verdict.
 
 
 @dataclass(slots=True, eq=False)
 class ArrivingGradients:
-    """Collects what arrives in one backward pass, and hands it over at its end, once.
+    """Collects the gradients of one backward pass, and passes them to `then` once, at its end.
 
-    `overwritten` returns inputs of the call that were written before this pass begins: hooks of
-    the model may write others in it, such as parameters.
+    `overwritten` returns inputs of the call that were written before this pass begins: hooks of the
+    model may write further inputs during it, such as parameters.
     """
 
     then: Callable[[Overwritten, Tangents], None] | None
@@ -257,7 +257,7 @@ class ArrivingGradients:
     _arrived: dict[str, torch.Tensor] = field(default_factory=dict)
 
     def wait_at(self, place: str, tensor: torch.Tensor) -> None:
-        """Look at the node of autograd that made this tensor."""
+        """Watch the autograd node that made this tensor."""
         assert tensor.grad_fn is not None
         tensor.grad_fn.register_prehook(self._hook(place, tensor.output_nr))
 
@@ -268,7 +268,7 @@ class ArrivingGradients:
             arrived = gradients[index]
             if self.then is None or arrived is None or arrived.layout is not torch.strided:
                 return
-            if not self._arrived:  # the first of this pass
+            if not self._arrived:  # the first gradient of this pass
                 engine: Any = torch.autograd.Variable._execution_engine
                 engine.queue_callback(self._end)
                 self._overwritten = self.overwritten()

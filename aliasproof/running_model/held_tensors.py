@@ -1,4 +1,4 @@
-"""The tensors that modules and optimizers of a script hold, by names that two runs share."""
+"""The tensors in modules and optimizers of a script, by names that are equal in two runs."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ _autocast: list[torch.dtype] = []
 
 @contextlib.contextmanager
 def recording(file: Path, way: Way) -> Iterator[None]:
-    """Run a script in this context, in a way, and write its tensors as float64.
+    """Run a script in this context, in the given way, and write its tensors as float64.
 
-    Each module and optimizer that is made, copied or read is kept. This is for a process that ends
-    soon: nothing is put back.
+    Each module and optimizer that is made, copied or unpickled is kept. Patches are not undone, so
+    the process must end soon.
     """
     made = (nn.Module, "__init__"), (nn.Module, "__setstate__"), (Optimizer, "__init__")
     for owner, name in made:
         setattr(owner, name, _keeping(getattr(owner, name)))
     if way == "perturbed":
         setattr(nn.Module, "__call__", _perturbing(nn.Module.__call__))  # noqa: B010
-    if way != "compiled":  # Dynamo would not know it
+    if way != "compiled":  # Dynamo does not know the replacement
         torch.set_autocast_dtype = _noting_dtype(torch.set_autocast_dtype)
-    # Random numbers are drawn in the order of eager.
+    # Draw random numbers in the order of eager.
     inductor_config.fallback_random = True
     with torch.compiler.set_stance("default" if way == "compiled" else "force_eager"):
         yield
@@ -51,8 +51,8 @@ def recording(file: Path, way: Way) -> Iterator[None]:
 
 
 def _perturbing(original: Any) -> Any:
-    """Move each parameter of a module by one rounding, before the first call."""
-    moved: dict[int, torch.Tensor] = {}  # kept, so that no other tensor has the id
+    """Change each parameter of a module by one rounding step, before the module's first call."""
+    moved: dict[int, torch.Tensor] = {}  # kept alive, so that no other tensor gets the id
 
     @functools.wraps(original)
     def perturbing(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
@@ -60,7 +60,7 @@ def _perturbing(original: Any) -> Any:
             if isinstance(parameter, nn.Parameter) and id(parameter) not in moved:
                 moved[id(parameter)] = parameter
                 if parameter.is_floating_point() or parameter.is_complex():
-                    # Through `data`, since what autograd has saved may not count as written.
+                    # Through `data`, since tensors saved by autograd must not count as written.
                     parameter.data.mul_(1 + torch.finfo(parameter.dtype).eps)
         return original(self, *args, **kwargs)
 
@@ -85,7 +85,7 @@ def _keeping(original: Any) -> Any:
 
 
 def _held() -> Iterator[tuple[str, torch.Tensor]]:
-    """The tensors of all that is kept, by class, number in this class, and attribute."""
+    """The tensors of all kept objects, by class, index within the class, and attribute."""
     numbers: Counter[str] = Counter()
     for owner in {id(it): it for it in _found}.values():
         kind = type(owner).__name__

@@ -1,7 +1,7 @@
-"""Copies of captured graphs, in which the tensors that a graph has as attributes are inputs.
+"""Copies of captured graphs, with the tensors that are attributes of a graph as inputs.
 
 Dynamo makes attributes of the parameters and the state of an optimizer, and of constants. A graph
-writes them like inputs, so each run needs copies of them, too.
+writes attributes like inputs, so each run needs copies of them, too.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _CONVERSIONS = ("float", "half", "bfloat16")
 
 @dataclass(frozen=True, slots=True)
 class LiftedGraph:
-    """A graph whose first inputs are `captured`; `examples` are those of all inputs.
+    """A graph whose first inputs are `captured`; `examples` are examples of all inputs.
 
-    AOTAutograd, too, puts what a graph has as attributes before its inputs: parameters, then
-    buffers. It writes inputs back in their order, so another order would hide some miscompiles.
+    AOTAutograd, too, puts the attributes of a graph before its inputs: parameters, then buffers. It
+    writes inputs back in this order, so another order would hide some miscompiles.
     """
 
     module: fx.GraphModule
@@ -37,7 +37,7 @@ class LiftedGraph:
 
     @classmethod
     def of(cls, module: fx.GraphModule, examples: Sequence[object]) -> LiftedGraph:
-        """Of a graph and the example inputs that Dynamo gives to a backend."""
+        """Lift a graph, with the example inputs that Dynamo gives to a backend."""
         made = snapshot(module)
         uses: dict[str, list[fx.Node]] = {}
         for node in made.graph.find_nodes(op="get_attr"):
@@ -58,7 +58,7 @@ class LiftedGraph:
 
 
 def _in_order(module: fx.GraphModule, names: Iterable[str]) -> list[str]:
-    """The names of tensors of a module as AOTAutograd orders them; others come last."""
+    """The names of a module's tensors in the order of AOTAutograd; others come last."""
     known = [
         *dict(module.named_parameters(remove_duplicate=False)),
         *dict(module.named_buffers(remove_duplicate=False)),
@@ -68,7 +68,7 @@ def _in_order(module: fx.GraphModule, names: Iterable[str]) -> list[str]:
 
 
 def snapshot(module: fx.GraphModule) -> fx.GraphModule:
-    """A copy of a graph, and of the graphs in it. A backend may change the one that it gets."""
+    """A copy of a graph and its subgraphs. A backend may change the graph that it gets."""
     root = torch.nn.Module()
     for name, value in (
         *module.named_buffers(recurse=False),
@@ -84,12 +84,12 @@ def snapshot(module: fx.GraphModule) -> fx.GraphModule:
 
 
 def without_narrow_conversions(module: fx.GraphModule) -> fx.GraphModule:
-    """The same graph, with float64 in place of narrower floating-point dtypes that calls name."""
+    """The same graph with float64 instead of the narrower floating-point dtypes in its calls."""
     for part in (it for it in module.modules() if isinstance(it, fx.GraphModule)):
         for node in part.graph.nodes:
             if node.target in _CONVERSIONS and node.op == "call_method":
                 node.target = "double"
-            elif node.target not in ("view", torch.ops.aten.view.dtype):  # which reads bits
+            elif node.target not in ("view", torch.ops.aten.view.dtype):  # these reinterpret bits
                 node.args = map_aggregate(node.args, _wide_argument)
                 node.kwargs = map_aggregate(node.kwargs, _wide_argument)
         part.recompile()
@@ -117,7 +117,7 @@ def _set(root: torch.nn.Module, path: str, value: Any) -> None:
 
 # --- eager graph ----------------------------------------------------------------------------------
 #
-# A captured graph as eager runs the model's code: what Dynamo only marks for compilers is done.
+# A captured graph with eager's semantics: marks that Dynamo leaves for compilers are executed.
 
 
 _MARK: Any = torch.ops.higher_order.tag_activation_checkpoint
@@ -136,10 +136,10 @@ def eager_graph(module: fx.GraphModule) -> fx.GraphModule:
 
 
 def _checkpointed(part: fx.GraphModule, *args: Any, **kwargs: Any) -> Any:
-    """A part of a model that is computed again in the backward pass.
+    """Run a part of a model that is computed again in the backward pass.
 
-    The operator of torch leaves random numbers to compilers: in eager, dropout would drop other
-    elements the second time.
+    Torch's operator leaves random numbers to compilers: in eager, dropout would drop other elements
+    in the second run.
     """
     options, others = _MARK.divide_kwargs(kwargs)
     context = getattr(part, "meta", {}).get("_checkpoint_context_fn")
@@ -150,17 +150,17 @@ def _checkpointed(part: fx.GraphModule, *args: Any, **kwargs: Any) -> Any:
 
 # --- graph names ----------------------------------------------------------------------------------
 #
-# Names in reports: of a captured graph by its lines in the model, of its inputs and outputs.
+# Names for reports: of a captured graph by its lines in the model, of its inputs and outputs.
 
 
-# Dynamo keeps a stack for each node. The last frame outside of torch is the line of the model.
+# Dynamo keeps a stack for each node. Its last frame outside of torch is the line of the model.
 _FRAME = re.compile(r'File "(.+?)", line (\d+), in (\S+)')
 _TORCH = str(Path(str(torch.__file__)).parent)
 # How Dynamo writes `self.fc.weight`.
 _SOURCE_PARTS = (
     (re.compile(r"\b[LG]\['(\w+)'\]"), r"\1"),
     (re.compile(r"\._(?:modules|parameters|buffers)\['(\w+)'\]"), r".\1"),
-    # And `optimizer.state[p]`, of the parameter with this number.
+    # And `optimizer.state[p]`, by the index of the parameter.
     (re.compile(r"\[list\(dict\.keys\([^()]*\)\)\[(\d+)\]\]"), r"[\1]"),
     (re.compile(r"\bfn\.__self__\b"), "self"),
 )
@@ -172,7 +172,7 @@ def where(graph: fx.Graph) -> str:
     if not frames:
         return "a graph without lines"
     file, _, first = frames[0]
-    # A comprehension is within a function.
+    # Prefer a function, since a comprehension is inside one.
     function = next((name for _, _, name in frames if not name.startswith("<")), first)
     numbers = [int(line) for other, line, _ in frames if other == file]
     low, high = min(numbers), max(numbers)
@@ -188,7 +188,7 @@ def _frame(node: fx.Node) -> tuple[str, str, str] | None:
 
 
 def place_names(graph: fx.Graph) -> dict[str, str]:
-    """Names of places: `input 'self.fc.weight'`, and outputs with the line that computes them."""
+    """Names of locations: `input 'self.fc.weight'`, and outputs with the line of their code."""
     names = {}
     tensors = 0
     for node in graph.find_nodes(op="placeholder"):
@@ -204,7 +204,7 @@ def place_names(graph: fx.Graph) -> dict[str, str]:
 
 
 def is_number(placeholder: fx.Node) -> bool:
-    """Whether a graph gets a number here: a size that may change."""
+    """Whether this input of a graph is a number: a size that may change."""
     value = placeholder.meta.get("example_value", placeholder.meta.get("val"))
     return value is not None and not hasattr(value, "untyped_storage")
 

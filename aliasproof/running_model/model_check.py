@@ -1,4 +1,4 @@
-"""`ModelCheck`: the graphs of a model that runs, their differences, and the summary at the end."""
+"""`ModelCheck`: the graphs of a running model, their differences, and the summary at the end."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ from aliasproof.targets.user_names import NAME_IT
 
 # --- graph storing --------------------------------------------------------------------------------
 #
-# A graph of a model that differs, as a `StoredGraph`: with its inputs, and the modes around it.
+# A graph of a model that differs, as a `StoredGraph`: with its inputs and the modes of the call.
 
 
 _ENTER, _EXIT = torch.amp.autocast_mode._enter_autocast, torch.amp.autocast_mode._exit_autocast
 
 
 def stored_graph(found: FoundDifference) -> StoredGraph:
-    """What is stored of a difference."""
+    """The stored form of a difference."""
     module = in_modes(snapshot(found.graph.module), found.call.modes)
     about = {
         "target": found.graph.target.name,
@@ -64,7 +64,7 @@ def stored_graph(found: FoundDifference) -> StoredGraph:
 
 
 def _mark_static(found: FoundDifference) -> None:
-    """Mark the inputs that Dynamo took for static, such as buffers, and those that it captured."""
+    """Mark the inputs that Dynamo took for static, such as buffers, and captured tensors."""
     inputs = found.graph.module.graph.find_nodes(op="placeholder")
     for index, (node, value) in enumerate(zip(inputs, found.call.given, strict=True)):
         known = node.meta.get("tensor_dict", {}).get(STATIC)
@@ -74,7 +74,7 @@ def _mark_static(found: FoundDifference) -> None:
 
 
 def in_modes(module: fx.GraphModule, modes: Modes) -> fx.GraphModule:
-    """The graph with calls that enter the modes at its begin, and leave them at its end."""
+    """The graph with calls that enter the modes at its start, and leave them at its end."""
     graph = module.graph
     body = next(node for node in graph.nodes if node.op != "placeholder")
     entered = []
@@ -101,9 +101,9 @@ OUT = "aliasproof-graphs"  # the folder for graphs that differ
 
 @dataclass(frozen=True, slots=True)
 class CheckOptions:
-    """How a model is checked: how many calls of each graph, and what follows a difference.
+    """How a model is checked: how many calls of each graph, and what happens at a difference.
 
-    Raises `UserError` for a value that is none of these.
+    Raises `UserError` for invalid values.
     """
 
     calls: int | None = None
@@ -119,10 +119,10 @@ class CheckOptions:
 
 @dataclass(slots=True)
 class ModelCheck:
-    """What is known of a model that runs.
+    """The state of checking a running model.
 
     `folders` have the graphs that differ. `unchecked` says why other graphs are not checked.
-    `running` is called with the graph that runs.
+    `running` is called with the name of the running graph.
     """
 
     options: CheckOptions = field(default_factory=CheckOptions)
@@ -135,19 +135,19 @@ class ModelCheck:
     def compile(
         self, target: CheckedTarget, module: fx.GraphModule, examples: Sequence[Any]
     ) -> Callable[..., object]:
-        """A graph of the model, compiled by the target. What that raises, each call raises."""
+        """Compile a graph of the model on the target. If that raises, so does each call."""
         try:
             graph, lifted = self._graph(target, module, examples)
-        except Exception as error:  # noqa: BLE001 - the model goes on, whatever we do
+        except Exception as error:  # noqa: BLE001 - our errors must not stop the model
             self.unchecked.append(f"{type(error).__name__}: {' '.join(str(error).split())[:120]}")
             return module
         started = time.perf_counter()
         try:
-            # The graph as Dynamo made it, if it is one of its inputs alone.
+            # The graph as Dynamo made it, if it has captured no tensors.
             given = snapshot(lifted.module) if lifted.captured else module
             with self.running(f"the compilation of graph {graph.number} ({graph.where})"):
                 graph.compiled = target.compile(given, lifted.examples)
-        except (RestartAnalysis, SkipFrame):  # the compiler asks Dynamo for another graph
+        except (RestartAnalysis, SkipFrame):  # the compiler requests another graph from Dynamo
             raise
         except Exception as error:  # noqa: BLE001 - any error of a target is a difference from eager
             graph.compiled = _raising(error)
@@ -187,7 +187,7 @@ class ModelCheck:
             raise GraphDiffers(line)
 
     def _store(self, found: FoundDifference) -> str:
-        """Keep the graph with its inputs; where it is, or why it is not stored."""
+        """Store the graph with its inputs. Returns where, or why not."""
         if self.options.out is None:
             return "not stored"
         if found.call.overwritten:
@@ -205,7 +205,7 @@ class ModelCheck:
 
 
 def _raising(error: Exception) -> Callable[..., object]:
-    """A graph whose calls raise what the target raised while it compiled it."""
+    """A graph whose calls raise the error of its compilation."""
 
     def call(*_: object) -> object:
         raise error
@@ -222,7 +222,7 @@ def _free_name(folder: Path, name: str) -> Path:
 
 
 def describe(found: FoundDifference) -> str:
-    """One line: which graph, which call, which direction, what differs, and where."""
+    """One line: graph, call, direction, difference and location."""
     graph, violation = found.graph, found.violation
     names = gradient_names(found) if found.direction == "backward" else graph.names
     place = renamed(violation.place, names)
@@ -234,7 +234,7 @@ def describe(found: FoundDifference) -> str:
 
 
 def gradient_names(found: FoundDifference) -> dict[str, str]:
-    """The names of the outputs of a backward pass: gradients of inputs."""
+    """The names of a backward pass's outputs: gradients of inputs."""
     leaves = found.call.run(lambda *_: ()).leaves
     return {
         f"output {index}": f"the gradient of {renamed(place, found.graph.names)}"
@@ -243,7 +243,7 @@ def gradient_names(found: FoundDifference) -> dict[str, str]:
 
 
 def _first_element(evidence: Any) -> str:
-    """The first differing element, or the two sides of another difference."""
+    """The first differing element, or both sides of another difference."""
     if "eager" not in evidence or "target" not in evidence:
         return ""
     sides = f"{_short(evidence['target'])} for {_short(evidence['eager'])}"
@@ -260,7 +260,7 @@ def _short(value: object) -> str:
 
 # --- check summary --------------------------------------------------------------------------------
 #
-# What a checked run says at its end: what was not checked, what differs, and the cost.
+# The end of a checked run: what was not checked, what differs, and the cost.
 
 
 _ZEROS = "a gradient is None on one side and zeros on the other (an optimizer skips None only)"
@@ -269,9 +269,9 @@ _ZEROS = "a gradient is None on one side and zeros on the other (an optimizer sk
 def summary(
     check: ModelCheck, without_graphs: str = "NOT CHECKED: no graph was compiled"
 ) -> Iterator[str]:
-    """The lines, without the differences themselves, which have a line each already.
+    """The lines, without the differences, each of which has had its line already.
 
-    `without_graphs` is what to say if no graph was compiled.
+    `without_graphs` is the line if no graph was compiled.
     """
     graphs = check.graphs
     for reason in dict.fromkeys(check.unchecked):
@@ -320,13 +320,13 @@ def _not_checked(counts: Sequence[CallCounts]) -> Iterator[str]:
 
 
 def _reduction(check: ModelCheck) -> str:
-    """The command that goes on from here. An issue is for a bug of torch."""
+    """The command for the next step. An issue is only for a bug of torch."""
     found, folder = check.differences[0], check.folders[0]
     checked = found.graph.target
     target = checked.reducing(found.direction)
     if not is_name(target):
         return f"no command can import the backend of {folder}: {NAME_IT}"
-    if found.direction == "backward" and not checked.gradients:  # a program has no backward pass
+    if found.direction == "backward" and not checked.gradients:  # programs have no backward pass
         command = ["aliasproof", "check", str(folder), "--target", target]
         return f"to see what differs first: {shlex.join(command)}"
     command = ["aliasproof", "minimize", str(folder), "--target", target]
@@ -337,6 +337,6 @@ def _reduction(check: ModelCheck) -> str:
 
 
 def print_summary(check: ModelCheck, *without_graphs: str) -> None:
-    """Print it on standard error; the arguments are those of `summary`."""
+    """Print the summary on standard error; the arguments are those of `summary`."""
     for line in summary(check, *without_graphs):
         print_lines(notes(), f"aliasproof: {line}")

@@ -1,4 +1,4 @@
-"""Which graph runs, for the case that the process dies: then a process of its own reports it."""
+"""Records which graph runs, so that a separate process can report it if this process dies."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from collections.abc import Iterator
 
 
 class Watcher:
-    """A process that reads which graph runs, and reports the last one if it reads no end.
+    """A process that reads which graph runs, and reports the last one if the end is not announced.
 
-    A process that a signal kills can say nothing itself. The watcher is no child of it, so that
-    `os.wait` of a script does not see it.
+    A process that is killed by a signal cannot report this itself. The watcher is not its child, so
+    `os.wait` of a script does not return it.
     """
 
     def __init__(self) -> None:
@@ -32,7 +32,7 @@ class Watcher:
 
     @contextlib.contextmanager
     def running(self, what: str) -> Iterator[None]:
-        """A context in which this runs."""
+        """Record that this runs, until the context ends."""
         before = self._running
         self._say(what.encode(errors="replace").replace(b"\n", b" "))
         try:
@@ -41,12 +41,12 @@ class Watcher:
             self._say(before)
 
     def end(self) -> None:
-        """The script has ended, so there is nothing to report."""
+        """Announce that the script has ended, so nothing is reported."""
         self._say(_END)
         os.close(self._writing)
 
     def _say(self, text: bytes) -> None:
-        if os.getpid() == self._process:  # and not a worker that was forked from it
+        if os.getpid() == self._process:  # not in a worker that was forked from the process
             self._running = text
             os.write(self._writing, text + b"\n")
 
@@ -55,7 +55,7 @@ _END = b"end"
 
 
 def _report(reading: int) -> None:
-    """Read to the end of the pipe, in the watcher."""
+    """Read to the end of the pipe, and report. Runs in the watcher."""
     last, rest = b"", b""
     while read := os.read(reading, 1 << 16):
         *lines, rest = (rest + read).split(b"\n")

@@ -1,8 +1,8 @@
-"""Whether a script prints and ends with the same in eager and compiled as it is, up to rounding.
+"""Whether a script has the same output and end in eager and compiled, up to rounding.
 
-Each run has a process of its own. Where another run in eager differs, as in times, nothing is
-compared. Modules of that run begin with parameters that are off by one rounding: what this changes
-is ill-conditioned, as a step of Adam for a gradient that is zero but for rounding.
+Each run has its own process. What differs in another eager run, such as times, is not compared. In
+that run, modules start with parameters changed by one rounding step: results that this changes are
+ill-conditioned, such as a step of Adam for a gradient that is zero except for rounding.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 _NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?|nan|[-+]?inf", re.IGNORECASE)
-SMALLEST = 1e-6  # of what is printed: below, a number is as good as zero
-Way: TypeAlias = Literal["eager", "perturbed", "compiled"]  # perturbed: also in eager
-# Runs the script in a way, and writes its tensors. The exit status.
+SMALLEST = 1e-6  # a printed number below it counts as zero
+Way: TypeAlias = Literal["eager", "perturbed", "compiled"]  # perturbed: in eager, too
+# Runs the script in this way, and writes its tensors. Returns the exit status.
 Run: TypeAlias = Callable[[Path, Way], int]
 COARSENESS = "coarseness"  # of the dtypes: the distance from 1 to the next number
 
 
 @dataclass(frozen=True, slots=True)
 class _Ending:
-    """The exit status of a run, what it printed, and the tensors at its end as float64."""
+    """The exit status of a run, what it printed, and its last tensors as float64."""
 
     status: int
     printed: str
     tensors: Mapping[str, np.ndarray]
 
     def differing(self, other: _Ending) -> set[str]:
-        """What differs by more than rounding."""
+        """The names of what differs by more than rounding."""
         limit = max(float(self.tensors.get(COARSENESS, 0.0)), 2.0**-23) ** 0.5
         names = (self.tensors.keys() | other.tensors.keys()) - {COARSENESS}
         wrong = {name for name in names if not self._agrees(other, name, limit)}
@@ -50,11 +50,11 @@ class _Ending:
 
     def _agrees(self, other: _Ending, name: str, limit: float) -> bool:
         one, two = self.tensors.get(name), other.tensors.get(name)
-        if one is None or two is None:  # a gradient of zeros is as good as none
+        if one is None or two is None:  # a gradient of zeros counts as None
             return not np.any(two if one is None else one)
         if one.shape != two.shape:
             return False
-        # A gradient can be zero in exact arithmetic: its noise is small beside other gradients.
+        # A gradient can be zero in exact arithmetic: compare its noise with other gradients.
         kind = re.split(r"[.,] ?", name)[-1]
         alike = [it for key, it in self.tensors.items() if key.endswith(kind)]
         largest = max(float(np.abs(it[np.isfinite(it)]).max(initial=0.0)) for it in alike)
@@ -63,7 +63,7 @@ class _Ending:
 
 
 def _alike(one: str, other: str, limit: float) -> bool:
-    """Whether two lines differ in the last digits of numbers only."""
+    """Whether two lines differ only in the last digits of numbers."""
     if _NUMBER.sub("0", one) != _NUMBER.sub("0", other):
         return False
     pairs = zip(_NUMBER.findall(one), _NUMBER.findall(other), strict=True)
@@ -74,7 +74,7 @@ def _alike(one: str, other: str, limit: float) -> bool:
 
 
 def verify(run: Run) -> tuple[int, bool, str]:
-    """The exit status of the compiled run, whether both agree, and a line that says so."""
+    """The exit status of the compiled run, whether both runs agree, and a line that says so."""
     eager, compiled = _ended(run, "eager"), _ended(run, "compiled")
     sys.stdout.write(compiled.printed)
     sys.stdout.flush()
@@ -104,7 +104,7 @@ def _ended(run: Run, way: Way) -> _Ending:
         printed, tensors = Path(folder, "printed"), Path(folder, "tensors.npz")
         sys.stdout.flush()
         process = os.fork()
-        if process == 0:  # which ends here
+        if process == 0:  # in the fork, which ends here
             status = 1
             try:
                 os.dup2(os.open(printed, os.O_WRONLY | os.O_CREAT), 1)
