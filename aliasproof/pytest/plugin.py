@@ -25,7 +25,7 @@ from aliasproof.pytest.shards import (
     shard_tests,
 )
 
-# Options with a value that an ini file can give, too: name, default, metavar, help.
+# Options with a value, which an ini file can set, too: name, default, metavar, help.
 _OPTIONS = (
     ("programs", "200", "N", "Programs per target."),
     ("shards", "", "N", "Tests per target. Default: one per 200 programs."),
@@ -54,7 +54,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the marker; refuse unknown targets and wrong numbers before anything runs."""
+    """Register the marker, and refuse unknown targets and invalid numbers before anything runs."""
     config.addinivalue_line(
         "markers", "aliasproof: a shard of random programs (--aliasproof-target)"
     )
@@ -111,11 +111,11 @@ def _plan(config: pytest.Config) -> ShardPlan:
     )
 
 
-@pytest.hookimpl(tryfirst=True)  # before -m and -k choose
+@pytest.hookimpl(tryfirst=True)  # before the selection by -m and -k
 def pytest_collection_modifyitems(
     session: pytest.Session, config: pytest.Config, items: list[pytest.Item]
 ) -> None:
-    """Add one test per shard. They belong to no file, so no collector finds them."""
+    """Add one test per shard. Shards belong to no file, so no collector finds them."""
     targets = config.getoption("--aliasproof-target")
     if targets:
         parent = Shards.from_parent(session, name="aliasproof", nodeid="aliasproof")
@@ -124,7 +124,7 @@ def pytest_collection_modifyitems(
 
 
 class Shards(pytest.Collector):
-    """The parent of the tests, whose identifiers start with its name."""
+    """The parent of the tests; their identifiers start with its name."""
 
     tests: list[ShardTest]
 
@@ -134,7 +134,7 @@ class Shards(pytest.Collector):
             item.test = test
             item.add_marker("aliasproof")
             if self.config.pluginmanager.hasplugin("timeout"):
-                # A shard has a time limit of its own, and keeps what was found by then.
+                # A shard has its own time limit, at which it keeps what was found.
                 item.add_marker(pytest.mark.timeout(0))
             yield item
 
@@ -145,20 +145,20 @@ class ShardItem(pytest.Item):
     test: ShardTest
 
     def runtest(self) -> None:
-        """Run the shard in a process of its own."""
+        """Run the shard in a separate process."""
         folder, keep = self._folder()
         outcome = self.test.run(folder)
         self.user_properties.extend(outcome.properties())
         failure = outcome.failure()
         if failure is not None:
             raise ShardFailed(failure)
-        if not keep:  # a store of what was found nowhere
+        if not keep:  # a store without findings
             shutil.rmtree(folder, ignore_errors=True)
 
     def _folder(self) -> tuple[Path, bool]:
-        """A new folder for the run, and whether it is to be kept.
+        """A new folder for the run, and whether to keep it.
 
-        Never that of an earlier run: the target may have been fixed since.
+        Never the folder of an earlier run: the target may have been fixed since.
         """
         given, name = _option(self.config, "run"), self.test.folder_name
         if not given:
@@ -178,18 +178,18 @@ class ShardItem(pytest.Item):
     def repr_failure(  # type: ignore[override]
         self, excinfo: pytest.ExceptionInfo[BaseException], style: str | None = None
     ) -> object:
-        """The message alone: the frames are those of this plugin."""
+        """Only the message: the frames are those of this plugin."""
         if isinstance(excinfo.value, ShardFailed):
             return str(excinfo.value)
         return super().repr_failure(excinfo)
 
     def reportinfo(self) -> tuple[Path, int | None, str]:
-        """Where the test is, for the report."""
+        """The location of the test, for the report."""
         return self.config.rootpath / "aliasproof", None, self.name
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print how much each target was tested, and the known bugs of torch, which fail no test."""
+    """Print how much each target was tested, and known bugs of torch, which do not fail tests."""
     totals: dict[str, Counter[str]] = {}
     bugs: dict[str, None] = {}
     for outcome in ("passed", "failed"):

@@ -1,7 +1,7 @@
-"""A share of a campaign as one test: `aliasproof fuzz --shard I/N`, in a process of its own.
+"""A share of a campaign as one test: `aliasproof fuzz --shard I/N`, in a separate process.
 
-Nothing here imports torch, so pytest starts as before. A target that ends its process, hangs or
-prints cannot harm the other tests.
+Nothing here imports torch, so pytest starts as fast as before. A target that ends its process,
+hangs or prints cannot harm other tests.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from pathlib import Path
 from typing import Any
 
 PER_SHARD = 200  # programs. The start of a process costs about as much as 100 of them.
-DRAWN_TOGETHER = 25  # a share has whole shards of a campaign, which have this number of programs
-PATIENCE = 20.0  # seconds after the time limit in which a campaign writes what it has
+DRAWN_TOGETHER = 25  # programs of one shard of a campaign; a share has whole shards
+PATIENCE = 20.0  # seconds after the time limit for a campaign to write what it has
 LONGEST_LINE = 200  # characters of a line in a message
 
-# Properties of a test: its programs, and in how many compilations a pass changed a graph, or none.
+# Properties of a test: programs, and compilations in which a pass changed a graph, or did not.
 COUNTS = ("programs", "changed", "unchanged")
 NAME, FAIL, PATCH = "name", "fail", "patch"
-KNOWN = (NAME, FAIL, PATCH)  # what becomes of known bugs of torch
+KNOWN = (NAME, FAIL, PATCH)  # what to do with known bugs of torch
 
 
 @dataclass(frozen=True, slots=True)
 class ShardPlan:
-    """What all tests of one pytest run share.
+    """The settings of all tests of one pytest run.
 
-    `programs` are those per target, in `shards` tests. `timeout` is that of a test, `limit` that of
-    a program, in seconds. `known` is one of `KNOWN`. `paths` are put on Python's path.
+    `programs` are per target, in `shards` tests. `timeout` is per test, `limit` per program, in
+    seconds. `known` is one of `KNOWN`. `paths` are added to Python's path.
     """
 
     programs: int
@@ -50,18 +50,18 @@ class ShardPlan:
 
     @classmethod
     def shards_for(cls, programs: int, shards: int | None) -> int:
-        """The number of tests per target; no test is without programs."""
+        """The number of tests per target, each of which has programs."""
         wanted = math.ceil(programs / PER_SHARD) if shards is None else shards
         return min(wanted, math.ceil(programs / DRAWN_TOGETHER))
 
 
 class ShardFailed(Exception):
-    """A test of a shard fails. The message is all that is printed of it."""
+    """A test of a shard fails. Only the message is printed."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShardTest:
-    """One test: the share with this number, from 1 on, of the programs of one target."""
+    """One test: the share with this number, from 1, of the programs of one target."""
 
     plan: ShardPlan
     target: str
@@ -69,7 +69,7 @@ class ShardTest:
 
     @property
     def name(self) -> str:
-        """Equal in all processes of a pytest run, and from run to run."""
+        """The same in all processes of a pytest run, and in every run."""
         return f"{self.target}[shard-{self.number}-of-{self.plan.shards}]"
 
     @property
@@ -96,7 +96,7 @@ class ShardTest:
         return [sys.executable, "-P", "-m", "aliasproof", "fuzz", *self.options]
 
     def shown_command(self) -> str:
-        """What to type to run this share again."""
+        """The command that runs this share again."""
         paths = os.pathsep.join(self.plan.paths)
         head = f"PYTHONPATH={shlex.quote(paths)} " if paths else ""
         return head + shlex.join([*self.command, "--fail-on-findings"])
@@ -108,10 +108,10 @@ class ShardTest:
         return {**os.environ, **({"PYTHONPATH": os.pathsep.join(paths)} if paths else {})}
 
     def run(self, folder: Path) -> ShardOutcome:
-        """Run the share. Its findings go to `folder`, which is new."""
+        """Run the share. `folder` is new, and gets the findings."""
         command = [*self.command, "--run", str(folder), "--json"]
         with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
-            # A session of its own: all that it started ends with it.
+            # A session of its own, so that all processes that it started can be killed with it.
             process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
@@ -122,7 +122,7 @@ class ShardTest:
             )
             try:
                 late = not _wait(process, self.plan.timeout)
-            finally:  # also at Ctrl-C, no process of this one is left
+            finally:  # also after Ctrl-C, leave no process behind
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
@@ -134,7 +134,7 @@ class ShardTest:
 
 
 def _wait(process: subprocess.Popen[bytes], seconds: float) -> bool:
-    """Wait for the end. After the time limit, ask the campaign to write what it has."""
+    """Wait for the end. After the time limit, make the campaign write what it has."""
     try:
         process.wait(seconds)
     except subprocess.TimeoutExpired:
@@ -149,14 +149,14 @@ def _wait(process: subprocess.Popen[bytes], seconds: float) -> bool:
 def _json(text: str) -> dict[str, Any] | None:
     try:
         campaign = json.loads(text)
-    except ValueError:  # it was ended before, or reported what is wrong
+    except ValueError:  # the campaign was killed early, or reported an error
         return None
     return campaign if isinstance(campaign, dict) else None
 
 
 @dataclass(frozen=True, slots=True)
 class ShardOutcome:
-    """How the process ended, and the campaign's outcome as JSON; None if it wrote none."""
+    """How the process ended, and the campaign's outcome as JSON; None if there is none."""
 
     test: ShardTest
     status: int
@@ -166,14 +166,14 @@ class ShardOutcome:
 
     @property
     def findings(self) -> list[dict[str, Any]]:
-        """The findings that are a failure."""
+        """The findings that fail the test."""
         findings = [] if self.campaign is None else self.campaign["findings"]
         all_fail = self.test.plan.known == FAIL
         return [finding for finding in findings if all_fail or finding["known"] is None]
 
     @property
     def known_bugs(self) -> list[str]:
-        """The known bugs of torch that were hit: how often, the title, and the issue."""
+        """The known bugs of torch that were hit: title, number of violations, and issue."""
         bugs = [] if self.campaign is None else self.campaign["known bugs"]
         return [
             f"{bug['identifier']}: {bug['title']} ({bug['violations']} times)"
@@ -182,7 +182,7 @@ class ShardOutcome:
         ]
 
     def count(self, name: str) -> int:
-        """How many programs, or compilations, of all variants of the target count as this."""
+        """The sum of a count of programs or compilations over all variants of the target."""
         counts = ({} if self.campaign is None else self.campaign["programs"]).values()
         return sum(count.get(name, 0) for count in counts)
 
@@ -209,7 +209,7 @@ class ShardOutcome:
         return "\n\n".join((f"{head} {self.test.plan.shards} ({count})", *wrong))
 
     def _problems(self) -> Iterator[str]:
-        """What is wrong besides findings. Nothing of it is a pass."""
+        """What failed besides findings: the test must not pass then."""
         if self.late:
             yield (
                 f"It was ended after {self.test.plan.timeout:g} seconds"
@@ -218,7 +218,7 @@ class ShardOutcome:
         last = self.errors.strip().splitlines()[-1:]
         if self.campaign is None:
             ending = f"died of signal {-self.status}" if self.status < 0 else f"exits {self.status}"
-            # What it printed says why, in its last line: bad input, or an error of aliasproof.
+            # The last line of the output says why: bad input, or an error of aliasproof.
             yield f"The campaign {ending}: {' '.join(last) or 'it printed nothing'}"
             return
         for mistake in self.campaign["mistakes of aliasproof"]:
@@ -253,7 +253,7 @@ def _short(line: str) -> str:
 
 
 def shard_tests(targets: Sequence[str], plan: ShardPlan) -> Iterator[ShardTest]:
-    """The tests in order: shard by shard, each through all targets."""
+    """The tests in order: shard by shard, each on all targets."""
     for number in range(1, plan.shards + 1):
         for target in dict.fromkeys(targets):
             yield ShardTest(plan, target, number)
