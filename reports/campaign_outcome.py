@@ -1,6 +1,6 @@
 """The outcome of a campaign, on one screen: findings, the shortest one in full, then counts.
 
-What is no new finding has one line: known bugs, suspicions, programs that a target does not take.
+Everything except new findings has one line: known bugs, suspicions, programs that a target rejects.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from aliasproof.reports.console import (
 from aliasproof.reports.program_code import print_program
 
 MOST_FINDINGS = 10  # lines of findings: the outcome fits a screen
-FEW = 0.01  # of all programs: fewer tell nobody anything
+FEW = 0.01  # of all programs: fewer are not worth a line
 
 
 def print_outcome(console: Console, campaign: Campaign, *, everything: bool = False) -> None:
-    """Print findings, new and silent ones first, then a line of each other kind, then counts.
+    """Print findings, new and silent ones first, then one line per other kind, then counts.
 
-    `everything` gives each finding, known bug and rejection a line of its own.
+    With `everything`, each finding, known bug and rejection has its own line.
     """
     findings = sorted(findings_in_order(campaign), key=lambda finding: bool(finding.known))
     new = [finding for finding in findings if not finding.known]
@@ -68,7 +68,7 @@ def print_outcome(console: Console, campaign: Campaign, *, everything: bool = Fa
 
 
 def print_waiting(console: Console, campaign: Campaign) -> None:
-    """Print how to go on, if the run ended before all that it found was reduced and confirmed."""
+    """Print how to resume, if the run ended before all failures were reduced and confirmed."""
     counts = {"to be reduced": campaign.reducing, "to be confirmed": campaign.confirming}
     waiting = [f"{count} {what}" for what, count in counts.items() if count]
     if waiting or campaign.interrupted:
@@ -79,7 +79,7 @@ def print_waiting(console: Console, campaign: Campaign) -> None:
 
 
 def _print_known(console: Console, campaign: Campaign, everything: bool) -> None:
-    """Print how often known bugs were hit, and with `everything` each one with its link."""
+    """Print how often known bugs were hit; with `everything`, each one with its link."""
     hit = known_in_order(campaign)
     if not hit:
         return
@@ -91,18 +91,18 @@ def _print_known(console: Console, campaign: Campaign, everything: bool) -> None
         return
     print_lines(console, f"{total} ('aliasproof known NAME' shows one):", "bold")
     for bug, count in hit:
-        # A mark is less than a patch: it says that the violation looks like the bug.
+        # A mark is weaker than a patch: it only says that the violation looks like the bug.
         how = "" if bug.patch else ", attributed by signature"
         print_lines(console, f"    {count:5}  {bug.identifier}: {bug.title}{how}  {bug.link}")
 
 
 def _print_folded(console: Console, text: str, rest: str) -> None:
-    """Print the begin of a text, and where the rest is, in one line."""
+    """Print the start of a text, and where the rest is, in one line."""
     print_lines(console, f"{in_columns(text, console.width - len(rest) - 3)} ({rest})")
 
 
 def _print_others(console: Console, campaign: Campaign) -> None:
-    """Print what is no finding, a line each: not confirmed, not yours, latent, suspicious."""
+    """Print other results, one line each: not confirmed, not yours, latent, suspicious."""
     if campaign.unconfirmed:
         names = ", ".join(sorted(campaign.unconfirmed))
         text = f"{len(campaign.unconfirmed)} not shown by a reproducer: {names}"
@@ -119,13 +119,13 @@ def _print_others(console: Console, campaign: Campaign) -> None:
     if suspicions:
         number = counted(campaign.total.suspicious, "suspicion")
         text = f"{number}: values match, graphs do not: {relative(campaign.folder / 'suspicions')}/"
-        # Without the patches, a graph may be right.
+        # In torch without the patches, a graph may be right.
         where = "seen while known bugs were patched" if campaign.plan.past_known else ""
         print_lines(console, f"{text} ({where or 'aliasproof check FOLDER'})")
 
 
 def _print_rejected(console: Console, campaign: Campaign, everything: bool) -> None:
-    """Print of targets that take much less than all programs how many, and why most of them."""
+    """For targets that reject many programs, print how many, and the main reasons."""
     for name, tally in campaign.statistics.items():
         if tally.rejected.total() < FEW * tally.programs or not tally.rejected:
             continue
@@ -141,7 +141,7 @@ def _print_rejected(console: Console, campaign: Campaign, everything: bool) -> N
 
 
 def _print_changed(console: Console, campaign: Campaign) -> None:
-    """Print of each pass of a user how often it changed a graph: what else it does is untested."""
+    """For each user's pass, print how often it changed a graph; only then was it tested."""
     for name, tally in campaign.statistics.items():
         compiled = tally.changed + tally.unchanged
         if tally.changed:
@@ -156,20 +156,20 @@ def _print_changed(console: Console, campaign: Campaign) -> None:
 def _print_findings(
     console: Console, campaign: Campaign, findings: list[AnyFinding], most: int
 ) -> None:
-    """Print the number of findings, and the first of them, a line each."""
+    """Print the number of findings, and one line for each of the first ones."""
     silent = sum(finding.silent for finding in findings)
     folder = relative(campaign.folder / "findings")
     total = f"{counted(len(findings), 'finding')}, {silent} of them silent (no exception)"
     print_lines(console, f"{total}, in {folder}/", "bold")
     table = new_table()
-    # The identifier is the folder's name. It stays whole, so that it can be copied.
+    # The identifier is the folder's name. It is never cut, so that it can be copied.
     longest = max(len(finding.identifier) for finding in findings)
     table.add_column("finding", no_wrap=True, min_width=longest)
     table.add_column("what", no_wrap=True, overflow="ellipsis", ratio=1)
     table.add_column("size", justify="right", no_wrap=True, min_width=4)
     table.add_column("hits", justify="right", no_wrap=True, min_width=4)
     for finding in findings[:most]:
-        # The ops hint at the cause of a wrong value. An error's message says more than they do.
+        # The ops hint at the cause of a wrong value. For an error, its message is better.
         after = f" after {ops}" if finding.silent and (ops := _ops(finding)) else ""
         kind = (finding.kind, "bold red" if finding.silent else "")
         what = Text.assemble(kind, f" ({finding.place})", after)
@@ -180,7 +180,7 @@ def _print_findings(
 
 
 def _ops(finding: AnyFinding) -> str:
-    """The ops of the reduced program, such as 'expand, zero_'; none of a Python program."""
+    """The ops of the reduced program, such as 'expand, zero_'; empty for a Python program."""
     program = finding.program
     calls = program.instructions if isinstance(program, Program) else ()
     return ", ".join(call.op.split(".")[1] for call in calls)
@@ -189,9 +189,9 @@ def _ops(finding: AnyFinding) -> str:
 def _print_shortest(console: Console, campaign: Campaign, findings: list[AnyFinding]) -> None:
     """Print the shortest finding, a silent one if there is any, and how to see the others.
 
-    One of Inductor comes before others, since it is what `torch.compile` runs.
+    A finding of Inductor comes before others, since `torch.compile` runs Inductor by default.
     """
-    # Silent ones are worse: a user sees an exception. The source's length breaks ties.
+    # Silent ones are worse: an exception is visible to a user. The source's length breaks ties.
     shortest = min(
         findings, key=lambda it: (not it.silent, not it.of_inductor, it.size, len(it.source))
     )

@@ -18,7 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 FILE_WIDTH = 100  # columns of a table or a heading in a file
-# Seconds between two pictures of progress in a terminal, and between two lines of it elsewhere.
+# Seconds between two updates of progress in a terminal, and between two lines of it elsewhere.
 REDRAWN_EVERY, LINE_EVERY = 0.2, 10.0
 
 
@@ -45,25 +45,25 @@ def _console(*, stderr: bool) -> Console:
 def output_for_results() -> Iterator[None]:
     """Standard output becomes standard error, for code of a user that runs in this process.
 
-    That holds for files too: C code and other processes write to them. So standard output has the
-    results of a command and nothing else, one JSON object in the extreme.
+    File descriptors are redirected, too: C code and child processes write to them. So standard
+    output only has the results of a command, possibly a single JSON object.
     """
     with contextlib.ExitStack() as stack, contextlib.redirect_stdout(sys.stderr):
-        # A process can also be started with one of them closed.
+        # A process may be started with one of them closed.
         with contextlib.suppress(OSError):
             kept = os.dup(1)
             stack.callback(os.close, kept)
             sys.stdout.flush()
             os.dup2(2, 1)
             stack.callback(os.dup2, kept, 1)
-            # C code has a buffer of its own.
+            # C code has its own buffer.
             stack.callback(ctypes.CDLL(None).fflush, None)
         yield
 
 
 def write_json(data: Mapping[str, object]) -> None:
     """Write one JSON object to standard output."""
-    # Not through a console, which would break long lines.
+    # Not through a console, which would wrap long lines.
     sys.stdout.write(json.dumps(data, indent=2) + "\n")
     sys.stdout.flush()
 
@@ -81,9 +81,9 @@ def table_of(
     fold: bool = False,
     header: bool = True,
 ) -> Table:
-    """A table with these rows: the first columns are texts, the others figures.
+    """A table with these rows: the first `texts` columns are texts, the others figures.
 
-    Narrow consoles break texts if `fold` is true, and cut them otherwise.
+    Narrow consoles wrap texts if `fold` is true, and cut them otherwise.
     """
     table = new_table(header=header)
     for number, name in enumerate(columns):
@@ -99,14 +99,14 @@ def table_of(
 
 
 def print_code(console: Console, code: str) -> None:
-    """Print Python source. No line is broken or padded, so that it can be copied."""
+    """Print Python source. Lines are not wrapped or padded, so that it can be copied."""
     text = Syntax("", "python", theme="ansi_dark").highlight(code.strip("\n"))
     text.rstrip()
     console.print(text, soft_wrap=True)
 
 
 def print_table(console: Console, table: RenderableType) -> None:
-    """Print a table, or what has tables. In a file, lines have no trailing spaces."""
+    """Print a table, or an object with tables. In a file, lines have no trailing spaces."""
     if console.is_terminal:
         console.print(table)
         return
@@ -127,13 +127,13 @@ def print_heading(console: Console, title: str) -> None:
 
 
 def print_lines(console: Console, text: str | Text, style: str = "") -> None:
-    """Print sentences. Only a terminal breaks long lines, between words."""
+    """Print sentences. Long lines wrap only in a terminal, between words."""
     styled = Text(text, style=style) if isinstance(text, str) else text
     console.print(styled, soft_wrap=not console.is_terminal)
 
 
 def print_exactly(console: Console, text: str, style: str = "") -> None:
-    """Print text whose lines are never broken, so that it can be copied."""
+    """Print text without wrapping lines, so that it can be copied."""
     console.print(Text(text, style=style), soft_wrap=True)
 
 
@@ -144,7 +144,7 @@ def print_notes(texts: Iterable[str]) -> None:
 
 
 def progress_bar() -> Progress:
-    """A context with bars on a terminal, which are gone afterwards; elsewhere nothing is shown."""
+    """A context with bars on a terminal, removed at its end; elsewhere, nothing is shown."""
     console = notes()
     return Progress(console=console, transient=True, disable=not console.is_terminal)
 
@@ -158,7 +158,7 @@ def relative(path: Path) -> Path:
 
 
 def python_command(script: Path) -> str:
-    """What to type to run a script by this Python interpreter, whose path is as short as it is."""
+    """The command that runs a script with this Python interpreter, by the shorter path."""
     return shlex.join([str(relative(Path(sys.executable))), str(script)])
 
 
@@ -171,7 +171,7 @@ LONGEST_KIND = 90  # characters
 
 
 def counted(number: int, noun: str) -> str:
-    """A number and its noun, in the plural where it must be."""
+    """A number and its noun, in the plural unless the number is 1."""
     return f"{number} {noun}{'s' * (number != 1)}"
 
 
@@ -181,32 +181,32 @@ def clock(seconds: float) -> str:
 
 
 def shortened(kind: str, most: int = LONGEST_KIND) -> str:
-    """The kind of a violation, or another text, in at most so many characters.
+    """The kind of a violation, or another text, in at most `most` characters.
 
-    The kind of an error contains its message, which can be long. The finding has all of it.
+    The kind of an error contains its message, which can be long. The finding has the whole text.
     """
     return kind if len(kind) <= most else f"{kind[: most - 1].rstrip()}…"
 
 
 def listed(names: Sequence[str], most: int) -> str:
-    """Some of the names, and how many more there are."""
+    """At most `most` of the names, and how many more there are."""
     rest = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + rest
 
 
 def in_columns(text: str, most: int) -> str:
-    """A sentence in at most so many characters, cut between two words."""
+    """A sentence in at most `most` characters, cut between two words."""
     if len(text) <= most:
         return text
     return text[: most - 1].rpartition(" ")[0].rstrip(",;:") + " …"
 
 
 def in_lines(text: str, most: int) -> str:
-    """At most so many lines of a text."""
+    """At most `most` lines of a text."""
     lines = text.splitlines()
     return text if len(lines) <= most else "\n".join(lines[:most]) + " …"
 
 
 def sites_fired(fired: int, new: int) -> str:
-    """How many sites of the compiler programs fired, and how many of them late."""
+    """How many sites of the compiler fired, and how many of them first in the last quarter."""
     return f"{counted(fired, 'site')} of the compiler fired, {new} first in the last quarter"

@@ -1,4 +1,4 @@
-"""The differences of a target from eager: where, the evidence, and both runs beside each other."""
+"""The differences of a target from eager: where, the evidence, and both runs side by side."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from aliasproof.reports.console import in_lines, listed, new_table, print_lines,
 
 LONG_EVIDENCE = 60  # characters; longer evidence has lines of its own
 MOST_EVIDENCE_LINES = 8
-MOST_PLACES = 4  # named of those with one kind of difference
-# Two runs beside each other: all rows if they are few, else those that differ, in part.
+MOST_PLACES = 4  # named locations with one kind of difference
+# Both runs side by side: all rows if they are few, else some of those that differ.
 FEW_ROW_LINES, MOST_ROWS, MOST_LINES_OF_ROW = 8, 3, 3
 
 
 def print_differences(
     console: Console, check: Check, result: TargetResult, *, documented: bool
 ) -> None:
-    """Print the violations of a target, and with `documented` what it documents, then both runs.
+    """Print the violations of a target, with `documented` also documented ones, then both runs.
 
-    Of differences of one kind, the first has its evidence.
+    Of the differences of one kind, only the first has its evidence.
     """
     if result.wrong_part:
         print_lines(console, f"first wrong after: {result.wrong_part}")
@@ -34,12 +34,12 @@ def print_differences(
         violation = alike[0]
         others = listed([other.place for other in alike[1:]], MOST_PLACES)
         earlier = check.already_in(result, violation)
-        # Its evidence was printed with the earlier target.
+        # The evidence was printed with the earlier target.
         if earlier is not None:
             print_lines(console, f"{violation.oracle}: {violation.describe()}, as in {earlier}")
             continue
         new = True
-        # The reason of a label is that of all violations that have it, so it is printed once.
+        # All violations with a label have the same reason for it, so print it once.
         if reason := violation.evidence.get(violation.label):
             labels[violation.label] = reason
             evidence = {k: v for k, v in violation.evidence.items() if k != violation.label}
@@ -57,9 +57,9 @@ def print_differences(
 def _by_kind(
     result: TargetResult, *, documented: bool
 ) -> Iterable[tuple[Limitation | None, list[Violation]]]:
-    """The differences of each kind, with the limitation that they have in common.
+    """The differences of each kind, with their common limitation.
 
-    What is disputed comes last: a reader looks for the clearest violation first.
+    Disputed ones come last: a reader looks for the clearest violation first.
     """
     violations = sorted(result.violations, key=lambda violation: violation.label)
     shown: list[tuple[Limitation | None, Violation]] = [(None, it) for it in violations]
@@ -73,7 +73,7 @@ def _by_kind(
 
 
 def _on_screen(result: TargetResult) -> Sequence[Row]:
-    """The rows of both runs if they are few, else those that differ, what is wrong first."""
+    """The rows of both runs if they are few, else those that differ, wrong ones first."""
     lines = (max(text.count("\n") for text in row[1:]) + 1 for row in result.rows)
     if sum(lines) <= FEW_ROW_LINES:
         return result.rows
@@ -82,7 +82,7 @@ def _on_screen(result: TargetResult) -> Sequence[Row]:
     def is_wrong(row: Row) -> bool:
         return any(place in row[0] for place in wrong)
 
-    # What is wrong by a bit or two looks equal.
+    # Values that differ by a bit or two look equal.
     differing = [row for row in result.rows if is_wrong(row) or row[1] != row[2]]
     differing.sort(key=is_wrong, reverse=True)
     shown = [
@@ -94,7 +94,7 @@ def _on_screen(result: TargetResult) -> Sequence[Row]:
 
 
 def print_rows(console: Console, rows: Iterable[Row], target: str) -> None:
-    """Print two runs beside each other, with a mark at each difference."""
+    """Print two runs side by side, with a mark at each difference."""
     table = new_table()
     table.add_column("")
     table.add_column("eager", overflow="fold")
@@ -114,7 +114,7 @@ def print_violation(
 ) -> None:
     """Print what differs, where, and the evidence. A documented difference has a limitation.
 
-    Of long evidence, there are at most so many lines.
+    Long evidence is cut to `most_lines` lines.
     """
     label = f" [{violation.label}]" if violation.label else ""
     style = "bold red" if limitation is None else "red"

@@ -30,9 +30,9 @@ NOTHING_DECIDED = (
 
 @dataclass(frozen=True, slots=True)
 class ShownRefusal:
-    """A way to be in place that is refused: the condition that fails, its step, and the reason.
+    """A form of reuse that was refused: the condition that fails, its step, and the reason.
 
-    `step` is that of the algorithm, such as `(1b)`; None if the condition names none.
+    `step` is a step of the algorithm, such as `(1b)`; None if the condition names none.
     """
 
     how: str
@@ -47,9 +47,9 @@ class ShownRefusal:
 
 @dataclass(frozen=True, slots=True)
 class ShownDecision:
-    """How an op is in place, None if it is not, and the ways that were refused before.
+    """How an op runs in place, None if it does not, and the forms that were refused before.
 
-    `into` names the nodes in whose memory its results are.
+    `into` names the nodes whose memory its results use.
     """
 
     node: str
@@ -82,8 +82,8 @@ class Explanation:
     """What the reference pass does to a program, and why.
 
     `code` is the program, or the source of a user's function; None if there is no source. With a
-    `plan`, the decisions are those of planning, and `rewritten` is the planned graph; else, the
-    reinplaced one.
+    `plan`, the decisions are those of planning, and `rewritten` is the planned graph; without, it
+    is the reinplaced graph.
     """
 
     code: Program | str | None

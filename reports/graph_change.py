@@ -1,4 +1,4 @@
-"""Two graphs as a diff, with the calls marked that a wrong result comes from."""
+"""Two graphs as a diff, in which the calls are marked that a wrong result comes from."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class ChangedLine:
 
 @dataclass(frozen=True, slots=True)
 class GraphChange:
-    """A graph before and after a step of a compilation. `note` says what is marked in it."""
+    """A graph before and after a step of a compilation. `note` explains the marks."""
 
     before: str
     after: str
@@ -33,7 +33,7 @@ class GraphChange:
 
 
 def changed_lines(before: str, after: str) -> Iterator[str]:
-    """The lines of two graphs around what differs, each with '-', '+' or a space in front."""
+    """The lines of two graphs around differences, each prefixed with '-', '+' or a space."""
     lines = difflib.unified_diff(before.splitlines(), after.splitlines(), lineterm="", n=2)
     for line in lines:
         if line[:3] not in ("---", "+++"):
@@ -43,10 +43,10 @@ def changed_lines(before: str, after: str) -> Iterator[str]:
 def graph_change(
     names: tuple[str, str], before: str, after: str, marked: Collection[str] = (), note: str = ""
 ) -> GraphChange:
-    """The change between two graphs, all lines of it. `marked` are names of nodes."""
+    """The change between two graphs, with all lines. `marked` are names of nodes."""
     lines = []
     ours, theirs = readable_code(before).splitlines(), readable_code(after).splitlines()
-    # With as many lines of context as there are, a diff has each line.
+    # With this many lines of context, the diff contains every line.
     context = len(ours) + len(theirs)
     for line in difflib.unified_diff(ours, theirs, lineterm="", n=context):
         if line.startswith(("---", "+++", "@@")):
@@ -60,7 +60,7 @@ def graph_change(
 
 
 def new_calls(before: str, after: str, place: str) -> list[str]:
-    """The nodes that only the later graph has, and that the result at a place comes from."""
+    """The nodes that exist only in the later graph, and that the result at a place comes from."""
     ours = {_name_and_call(line)[1] for line in readable_code(before).splitlines()}
     behind = calls_behind(after, place)
     theirs = map(_name_and_call, readable_code(after).splitlines())
@@ -70,7 +70,7 @@ def new_calls(before: str, after: str, place: str) -> list[str]:
 def calls_behind(code: str, place: str) -> set[str]:
     """The names of the nodes that a result comes from: 'output 1', or 'input 0' afterwards.
 
-    All nodes that any result comes from, if the graph does not tell which of them it is.
+    If the graph does not show which result it is, all nodes that any result comes from.
     """
     lines = [line.strip() for line in readable_code(code).splitlines()]
     calls = {call[1]: call[2] for line in lines if (call := _CALL.match(line))}
@@ -85,7 +85,7 @@ def calls_behind(code: str, place: str) -> set[str]:
 
 
 def _results(lines: list[str], calls: dict[str, str], place: str) -> list[str]:
-    """The names that are returned or written back, of a place or of all."""
+    """The names that are returned or written back, for one location or for all."""
     head = next((line for line in lines if line.startswith("def ")), "")
     inputs = _NAME.findall(head.partition("(")[2])[1:]
     returned = next((line for line in lines if line.startswith("return ")), "return ")
@@ -101,12 +101,12 @@ def _results(lines: list[str], calls: dict[str, str], place: str) -> list[str]:
 
 
 def readable_code(code: str) -> str:
-    """The code of a graph without empty lines and without the deletion of what is used up."""
+    """The code of a graph without empty lines and without statements that free values."""
     lines = (_DELETIONS.sub("", line.rstrip()) for line in code.splitlines())
     return "\n".join(line for line in lines if line.strip() and not line.strip().startswith("#"))
 
 
 def _name_and_call(line: str) -> tuple[str, str]:
-    """The name of the result of a line, and the call. A line without a result has no name."""
+    """The name of a line's result, and its call. A line without a result has no name."""
     call = _CALL.match(line.strip())
     return ("", line.strip()) if call is None else (call[1], call[2])

@@ -40,6 +40,6 @@ def known_bug_json(bug: KnownBug | PythonBug) -> dict[str, object]:
 
 
 def _program(bug: KnownBug) -> str:
-    """The program and its inputs. What they share is a part of the bug."""
+    """The program and its inputs, whose sharing is a part of the bug."""
     program = with_short_names(bug.program)
     return f"{ordinary_source(program, near=True)}\n{ordinary_inputs(program, near=True)}".strip()

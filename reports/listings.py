@@ -1,4 +1,4 @@
-"""What commands list: contracts, ops, sites, forms of Python, what is drawn, the kill matrix."""
+"""The lists that commands print: contracts, ops, sites, forms of Python, draws, kill matrix."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CLAUSE_WIDTH = 16  # columns: the longest is "does not promise"
 
 
 def print_contract(console: Console, target: Mapping[str, Any]) -> None:
-    """Print a target and its contract, which are given as JSON values."""
+    """Print a target and its contract, both as JSON values."""
     _print_line(console, target["name"], f": {target['summary']}")
     table = new_table(header=False)
     table.add_column("", width=CLAUSE_WIDTH, style="dim")
@@ -29,7 +29,7 @@ def print_contract(console: Console, target: Mapping[str, Any]) -> None:
         table.add_row("not here", target["unavailable"])
     for clause, text, reason in _clauses(target) or [EVERYTHING]:
         table.add_row(clause, Text.assemble(text, (f": {reason}" if reason else "", "dim")))
-    # Why a campaign can report a finding of another target than the one that it tests.
+    # Explains why a campaign can report a finding of another target than the tested one.
     if (after := target["builds on"]) is not None:
         attribution = f"{after}: a violation that {after} shows too is attributed to {after}"
         table.add_row("builds on", attribution)
@@ -45,7 +45,7 @@ def print_summaries(
     variants: Sequence[Mapping[str, Any]],
     own: Sequence[Mapping[str, Any]],
 ) -> None:
-    """Print one line per target, variant and installed target, which are given as JSON values."""
+    """Print one line per target, variant and installed target, all as JSON values."""
     for target in targets:
         absent = "" if target["unavailable"] is None else f" (not here: {target['unavailable']})"
         _print_line(console, target["name"], f": {target['summary']}", absent)
@@ -67,7 +67,7 @@ def _print_line(console: Console, name: str, what: str, note: str = "") -> None:
 
 
 def _clauses(contract: Mapping[str, Any]) -> list[tuple[str, str, str]]:
-    """The clauses of a contract: the kind of clause, what it is about, and the reason."""
+    """The clauses of a contract: the kind of clause, its subject, and the reason."""
     rows = [
         ("requires", precondition["name"], precondition["reason"])
         for precondition in contract["preconditions"]
@@ -87,10 +87,10 @@ def _clauses(contract: Mapping[str, Any]) -> list[tuple[str, str, str]]:
 
 
 def _sentence(condition: Callable[..., bool] | None) -> str | None:
-    """A condition of a waiver in words."""
+    """The condition of a waiver in words."""
     if condition is None:
         return None
-    # The docstring of a condition begins with one sentence that says when it holds.
+    # The docstring of a condition begins with a sentence that says when the condition holds.
     sentence = (condition.__doc__ or "a condition holds").strip().splitlines()[0].rstrip(".")
     return sentence[:1].lower() + sentence[1:]
 
@@ -119,7 +119,7 @@ def _values(clauses: Iterable[object], *names: str) -> list[dict[str, object]]:
 
 # --- op table -------------------------------------------------------------------------------------
 #
-# The table of ops: what is drawn, and of the views and writes of ATen what is not, and why.
+# The table of ops: which are drawn; which views and writes of ATen are not, and why.
 
 
 NAMES = ("op", "kind", "status", "writes", "detail")
@@ -131,7 +131,7 @@ LEGEND = (
 
 
 def print_ops(console: Console, ops: Sequence[Mapping[str, Any]], total: int) -> None:
-    """Print one row per op, and the counts; `ops` are JSON values, of `total` listed ones."""
+    """Print one row per op, and the counts; `ops` are JSON values of some of the `total` ops."""
     rows = [
         (*(op[name] for name in NAMES[:3]), ", ".join(op["writes"]), op["detail"]) for op in ops
     ]
@@ -174,11 +174,11 @@ def _print_table(console: Console, names: Sequence[str], rows: Sequence[Sequence
 
 
 GAP = "no reason: a gap"
-SHOWN = 8  # names of sites that never fired, of one reason
+SHOWN = 8  # names of sites that never fired for one reason
 
 
 def print_sites(console: Console, figures: Mapping[str, Any], *, every: bool = False) -> None:
-    """Print the sites; `figures` are JSON values. With `every`, no list of names is cut."""
+    """Print the sites; `figures` are JSON values. With `every`, lists of names are not cut."""
     sites: Sequence[Mapping[str, Any]] = figures["sites"]
     _print_summary(console, sites)
     for kind in dict.fromkeys(site["kind"] for site in sites):
@@ -229,7 +229,7 @@ def _print_never(console: Console, sites: Sequence[Mapping[str, Any]], *, every:
 
 
 def _short(site: Mapping[str, Any]) -> str:
-    """The name without its kind, and how often its check refused."""
+    """The name without its kind, and how often the site's check refused."""
     refused = f" (refused {site['refused']})" if site["refused"] else ""
     return str(site["name"]).removeprefix(f"{site['kind']}/") + refused
 
@@ -243,13 +243,13 @@ def _print_wrapped(console: Console, text: str) -> None:
 
 # --- forms table ----------------------------------------------------------------------------------
 #
-# How often Python programs write each form of statement, by the memory that it meets.
+# How often Python programs use each form of statement, by aliasing scenario.
 
 
 def forms_json(
     counts: Mapping[tuple[str, str], int], groups: Mapping[str, str], programs: int
 ) -> dict[str, object]:
-    """As JSON values: forms by group, each with its counts by aliasing situation."""
+    """As JSON values: forms by group, each with its counts by aliasing scenario."""
     by_form: dict[str, dict[str, int]] = {name: {} for name in groups}
     for (name, situation), count in sorted(counts.items()):
         by_form[name][situation] = count
@@ -266,7 +266,7 @@ def print_forms(
     groups: Mapping[str, str],
     programs: int,
 ) -> None:
-    """One row for each form, one column for each aliasing situation."""
+    """Print one row per form and one column per aliasing scenario."""
     totals: Counter[str] = Counter()
     for (_, situation), count in counts.items():
         totals[situation] += count
@@ -280,26 +280,26 @@ def print_forms(
 
 
 def print_cuts(console: Console, cuts: Mapping[str, int]) -> None:
-    """How many programs are defined, and how Dynamo cuts those that were compiled."""
+    """Print how many programs are defined, and how Dynamo splits those that were compiled."""
     print_heading(console, "what eager defines, and how Dynamo cuts it")
     rows = ((name, str(count)) for name, count in cuts.items())
     print_table(console, table_of(("programs, frames, graphs", "count"), rows))
 
 
 def _row(counts: Sequence[int]) -> list[str]:
-    """The counts and their sum; what was never drawn is marked."""
+    """The counts and their sum, with a mark if it was never drawn."""
     return [*(str(count) if count else "-" for count in counts), str(sum(counts) or "NEVER")]
 
 
 # --- drawn table ----------------------------------------------------------------------------------
 #
-# What a campaign draws, as tables: groups of ops, inputs, programs, scenarios, what was dropped.
+# The draws of a campaign, as tables: groups of ops, inputs, programs, scenarios, dropped calls.
 #
-# A share below 1 % is marked as rare, and what can be drawn and was not is marked as never drawn.
+# A share below 1 % is marked as rare, and what could be drawn but was not is marked as never drawn.
 
 
 RARE = 0.01
-SHOWN_OPS = 3  # the most frequent ones of a group, and the rarest
+SHOWN_OPS = 3  # the most frequent ops of a group, and the rarest
 SHOWN_REASONS = 12
 
 
@@ -404,14 +404,14 @@ def _mark(count: int, whole: int) -> str:
 
 # --- kill matrix table ----------------------------------------------------------------------------
 #
-# The kill matrix of planted faults: a table, and what each oracle kills alone.
+# The kill matrix of planted faults: a table, and the faults that only one oracle kills.
 
 
 MATRIX_WIDTH = 170  # columns in a file: the longest name of a fault and all oracles
 
 
 def print_kill(console: Console, row: Any) -> None:
-    """Print the result for one fault, while the others are being tried."""
+    """Print the result for one fault, while others still run."""
     result = "survives" if row.killed is None else f"killed by program {row.killed}"
     console.print(f"{row.fault}: {result}")
 
@@ -419,7 +419,7 @@ def print_kill(console: Console, row: Any) -> None:
 def print_kill_matrix(console: Console, matrix: Any, waived: Collection[str]) -> None:
     """Print a row per fault and a column per oracle, then the totals.
 
-    `matrix` is a `Matrix` of `faults`, which reports may not import. `waived` are the oracles of
+    `matrix` is a `Matrix` of `faults`, which reports may not import. `waived` are the oracles for
     promises that some targets do not make.
     """
     if not console.is_terminal:
@@ -452,7 +452,7 @@ def _summary(matrix: Any, waived: Collection[str]) -> list[str]:
     for oracle in matrix.oracles:
         alone = matrix.only_killer_of(oracle)
         lines.append(f"killed by {oracle} alone: {_fault_list(alone)}")
-        # Targets that waive a promise do without its oracle: which faults does that expose?
+        # Targets that waive a promise run without its oracle: which faults survive then?
         more = [] if oracle in waived else matrix.only_killer_of(oracle, without=waived)
         more = [name for name in more if name not in alone]
         if more:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-WIDEST_CALL = 70  # columns that calls may take before the layouts; longer calls move theirs
+WIDEST_CALL = 70  # columns for calls before the layouts; a longer call moves its layouts
 
 
 @dataclass(frozen=True, slots=True)
 class ShownLayout:
-    """The layout of a tensor in elements, and the letter of its storage. Symbols are text."""
+    """The layout of a tensor in elements, and its storage's letter. Symbolic sizes are text."""
 
     dtype: str
     sizes: tuple[int | str, ...]
@@ -21,7 +21,7 @@ class ShownLayout:
 
     def __str__(self) -> str:
         text = f"{self.dtype}[{', '.join(map(str, self.sizes))}]"
-        # Most tensors are contiguous at offset 0. What is left out here is the default.
+        # Most tensors are contiguous at offset 0, so these defaults are left out.
         if not self.contiguous:
             text += f" strides [{', '.join(map(str, self.strides))}]"
         return f"{text} offset {self.offset}" if self.offset else text
@@ -31,7 +31,7 @@ class ShownLayout:
 class NodeLine:
     """One node of a graph: its name and call, the tensors that it returns, the storages it writes.
 
-    The name is empty for the node that returns.
+    The output node has no name.
     """
 
     name: str
@@ -41,7 +41,7 @@ class NodeLine:
 
     @property
     def storages(self) -> str:
-        """The storages of its tensors and those that it writes. A mark follows the latter."""
+        """The storages of its tensors and those that it writes, marked with '!'."""
         named = dict.fromkeys((*(tensor.storage for tensor in self.tensors), *self.writes))
         return ", ".join(f"{letter}!" if letter in self.writes else letter for letter in named)
 
@@ -56,7 +56,7 @@ def graph_text(lines: Sequence[NodeLine]) -> str:
         )
         for line in lines
     ]
-    # A line without storages (the return) needs no columns, so its length does not count.
+    # A line without storages (the return) needs no columns, so ignore its length.
     calls = min(max((len(call) for call, _, stored in rows if stored), default=0), WIDEST_CALL)
     layouts = max((len(tensors) for _, tensors, _ in rows), default=0)
     return "\n".join(

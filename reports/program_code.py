@@ -11,7 +11,7 @@ from aliasproof.reports.console import print_code
 
 
 def print_program(console: Console, program: AnyProgram) -> None:
-    """Print a program; of ATen calls, with its inputs, as two functions."""
+    """Print a program; a program of ATen calls as two functions, the second for its inputs."""
     if not isinstance(program, Program):
         print_code(console, program.source.strip())
         return

@@ -74,7 +74,7 @@ class _Lines:
 
     def __call__(self, campaign: Campaign) -> None:
         now = time.monotonic()
-        # The first call comes once the campaign runs: bad options end it before, without a title.
+        # The first call comes when the campaign runs: after bad options, there is no title.
         if self.last is None:
             self.last = now
             print_lines(self.console, self.title)
@@ -113,13 +113,13 @@ def _status(campaign: Campaign) -> str:
 
 
 def _known_bugs(campaign: Campaign) -> list[str]:
-    """How many violations are known bugs, if any is."""
+    """How many violations are known bugs, if any."""
     total = campaign.known.total()
     return [f"{total} by {counted(len(campaign.known), 'known bug')}"] if total else []
 
 
 def _share(campaign: Campaign) -> float:
-    """How much of the campaign is over, from 0 to 1."""
+    """How much of the campaign is done, from 0 to 1."""
     plan = campaign.plan
     shares = [campaign.elapsed / plan.seconds] if plan.seconds else []
     if plan.programs:
@@ -129,7 +129,7 @@ def _share(campaign: Campaign) -> float:
 
 
 def _time_left(campaign: Campaign) -> str:
-    """The time that is left. It is an estimate if the plan counts programs."""
+    """The time that is left, an estimate if the plan counts programs."""
     share = _share(campaign)
     if campaign.interrupted:
         return "interrupted: confirming findings"
@@ -162,7 +162,7 @@ def _picture(campaign: Campaign, title: str) -> Group:
 
 def _by_target(campaign: Campaign) -> Table:
     rows = [*campaign.statistics.items()]
-    # With one target, a row of totals would repeat its row.
+    # With one target, a row of totals would be the same.
     rows += [("all", campaign.total)] if len(rows) > 1 else []
     cells = (
         (name, str(tally.programs), f"{100 * tally.discard_rate:.1f} %", str(tally.wrong))

@@ -61,7 +61,7 @@ def _print_target(console: Console, proofs: TargetProofs) -> None:
 
 def _print_pairs(console: Console, pairs: Sequence[PairProof]) -> None:
     """Print a row per pair, or one line if all pairs are undecided for the same reason."""
-    # Such a reason is about the whole target: it cannot be built, or no sizes are in range.
+    # Such a reason concerns the whole target: it cannot be built, or no sizes are in range.
     answers = {(pair.proof.answer, pair.proof.how) for pair in pairs}
     if len(answers) == 1 and next(iter(answers))[0] in (Answer.UNKNOWN, Answer.VACUOUS):
         ((answer, how),) = answers
@@ -87,7 +87,7 @@ def _counterexamples(proofs: TargetProofs) -> Iterator[str]:
             shapes = ", ".join(
                 f"input {index} of size {list(shape)}" for index, shape in enumerate(shown.shapes)
             )
-            # Everything that is needed to check the counterexample by hand.
+            # All that is needed to check the counterexample by hand.
             one, other = map(list, shown.indices)
             yield (
                 f"with {shapes}: {proof.one} at {one} and {proof.other} at {other} both contain"

@@ -1,4 +1,4 @@
-"""How far a reduction is, and what each of its steps cost and gave."""
+"""The progress of a reduction, and what each of its steps cost and achieved."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from aliasproof.reports.console import (
 
 
 class StepCost(Protocol):
-    """Candidates that one step asked about, how many were accepted, and seconds."""
+    """The candidates that a step tried, how many were accepted, and seconds."""
 
     candidates: int
     accepted: int
@@ -30,7 +30,7 @@ class StepCost(Protocol):
 
 
 def print_steps(console: Console, steps: Mapping[str, StepCost]) -> None:
-    """Print a table with a row per step that asked about a candidate, in the order of the steps."""
+    """Print a table with a row per step that tried candidates, in the order of the steps."""
     rows = (
         (name.replace("_", " "), str(it.candidates), str(it.accepted), f"{it.seconds:.1f}")
         for name, it in steps.items()
@@ -40,7 +40,7 @@ def print_steps(console: Console, steps: Mapping[str, StepCost]) -> None:
 
 @contextlib.contextmanager
 def print_progress(console: Console) -> Iterator[Callable[[str], None]]:
-    """Shows how far the reduction is: a line that changes, or one every ten seconds."""
+    """Show the progress of a reduction: a line that changes, or a new line every ten seconds."""
     started, drawn = time.monotonic(), -REDRAWN_EVERY
     every = REDRAWN_EVERY if console.is_terminal else LINE_EVERY
     with contextlib.ExitStack() as stack:

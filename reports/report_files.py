@@ -22,8 +22,8 @@ from aliasproof.reports.run_report import ReportedFinding, RunReport
 # A report for GitHub Actions: annotations, and Markdown for the summary of a step.
 
 
-MOST_ANNOTATIONS = 10  # of a kind; GitHub shows no more of a step
-MOST_BYTES = 1_000_000  # of a summary; GitHub refuses one that is larger than a MiB
+MOST_ANNOTATIONS = 10  # per kind; GitHub shows no more per step
+MOST_BYTES = 1_000_000  # of a summary; GitHub refuses one larger than a MiB
 
 
 def workflow_commands(report: RunReport) -> Iterator[str]:
@@ -49,7 +49,7 @@ def step_summary(
 ) -> str:
     """These findings with their issues, then counts and known bugs.
 
-    `which` names them with their number: 'new finding'.
+    `which` is the noun that is counted: 'new finding'.
     """
     count, size = len(findings), 0
     lines = [f"## {counted(count, which)}, torch {', '.join(report.torches)}", ""]
@@ -83,7 +83,7 @@ def step_summary(
 
 
 def _finding(finding: ReportedFinding) -> str:
-    """A finding, with the text of its issue where it can be copied."""
+    """A finding, with the text of its issue to copy."""
     kind = shortened(_in_a_cell(finding.violation.kind), 300)
     about = f"`{finding.identifier}`: {finding.target} {finding.violation.oracle}, {kind}"
     body = finding.issue or finding.script
@@ -96,12 +96,12 @@ def _finding(finding: ReportedFinding) -> str:
 
 
 def _in_a_cell(text: str) -> str:
-    """In one line, without what ends a cell of a table or begins a tag."""
+    """In one line, without characters that end a table cell or begin a tag."""
     return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
 
 
 def _text(text: str) -> str:
-    """A text as the message of a workflow command (`@actions/core`, `escapeData`)."""
+    """A text as the message of a workflow command (`escapeData` of `@actions/core`)."""
     return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 
@@ -114,11 +114,11 @@ def _value(text: str) -> str:
 #
 # A report as JUnit XML, which CI systems show as tests: a suite per target, a case per finding.
 #
-# A finding that somebody has to look at fails. What is settled (known, fixed, documented, not
-# confirmed) is skipped, with the reason. Each suite also has a case that passes: its programs.
+# A finding that needs a person's attention fails. Settled ones (known, fixed, documented, not
+# confirmed) are skipped, with the reason. Each suite also has a passing case: its programs.
 
 
-# What XML 1.0 has no way to write.
+# Characters that XML 1.0 cannot represent.
 _FORBIDDEN = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
@@ -163,7 +163,7 @@ def _suite(target: str, findings: Sequence[ReportedFinding], report: RunReport) 
 
 
 def _case(finding: ReportedFinding) -> ET.Element:
-    # The name is the same in each run that finds it, so that a CI can follow it.
+    # The name is the same in each run that finds it, so that CI can track it.
     case = ET.Element(
         "testcase", classname=_class(finding.target), name=_allowed(finding.identifier), time="0"
     )
@@ -179,7 +179,7 @@ def _case(finding: ReportedFinding) -> ET.Element:
 
 
 def _class(target: str) -> str:
-    # A dot would begin a package of its own.
+    # A dot would start a new package.
     return _allowed(f"aliasproof.{target.replace('.', '_')}")
 
 
@@ -191,7 +191,7 @@ def _allowed(text: str) -> str:
 #
 # A report as SARIF 2.1.0, which code scanning reads (OASIS, https://docs.oasis-open.org/sarif).
 #
-# A rule per oracle, a result per finding. What is settled is suppressed, with the reason. The
+# A rule per oracle, a result per finding. Settled findings are suppressed, with the reason. The
 # location of a result is the first line of its reproducer.
 
 
@@ -233,7 +233,7 @@ def _rule(oracle: str) -> dict[str, object]:
 
 def _result(finding: ReportedFinding, oracles: list[str]) -> dict[str, object]:
     oracle = finding.violation.oracle
-    # Relative to the working directory if it is below it.
+    # Relative to the working directory if below it.
     path = relative(Path(finding.folder) / "reproducer.py")
     uri = path.as_uri() if path.is_absolute() else quote(path.as_posix())
     after = f" First wrong after {finding.wrong_part}." if finding.wrong_part else ""
@@ -268,7 +268,7 @@ def _result(finding: ReportedFinding, oracles: list[str]) -> dict[str, object]:
     return result
 
 
-# By format: the name of the file, and its text.
+# By format: the name of the file, and a function for its text.
 FILES: Mapping[str, tuple[str, Callable[[RunReport], str]]] = {
     "html": ("report.html", run_page),
     "junit": ("junit.xml", junit_xml),
@@ -286,6 +286,6 @@ NAMES = frozenset(name for name, _ in FILES.values())
 
 
 def file_of(form: str, report: RunReport) -> tuple[str, str]:
-    """The name and the text of a report in one of the formats."""
+    """The file name and the text of a report in one of the formats."""
     name, text = FILES[form]
     return name, text(report)

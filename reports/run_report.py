@@ -1,4 +1,4 @@
-"""`RunReport`: what a report of a run says, as plain values, in whichever form it is written."""
+"""`RunReport`: the contents of a report of a run, as plain values for all formats."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from aliasproof.reports.storage_strips import StripSet
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """What became of a stored violation in the installed torch.
+    """The state of a stored violation in the installed torch.
 
     `word` is one of 'still there', 'another violation', 'documented', 'not judged', 'not run' and
     'gone'. `text` is a sentence.
@@ -34,13 +34,13 @@ class Status:
         return styles.get(self.word, "yellow")
 
 
-# States of findings that nobody needs to look at again.
+# States of findings that need no more attention.
 SETTLED = ("known", "fixed", "documented", "flaky", "latent")
 
 
 @dataclass(frozen=True, slots=True)
 class OracleVerdict:
-    """What an oracle says in a new run. `differences` are one line each."""
+    """The verdict of an oracle in a new run. `differences` are one line each."""
 
     oracle: str
     verdict: str
@@ -50,10 +50,10 @@ class OracleVerdict:
 
 @dataclass(frozen=True, slots=True)
 class SecondRun:
-    """A finding, run again in the installed torch. What did not come about is empty.
+    """A finding, run again in the installed torch. Parts that could not be made are empty.
 
-    `rows` are eager and target beside each other. `others` has, by the other targets of the run,
-    what these make of the program. `notes` say what could not be done, and why.
+    `rows` are eager and target side by side. `others` has the verdicts of the run's other targets
+    on the program, by target. `notes` say what could not be done, and why.
     """
 
     torch: str
@@ -68,7 +68,7 @@ class SecondRun:
 
 @dataclass(frozen=True, slots=True)
 class BugLink:
-    """A known bug: its identifier and title, and the issue, or empty."""
+    """A known bug: its identifier and title, and the link of its issue, or empty."""
 
     identifier: str
     title: str
@@ -79,9 +79,9 @@ class BugLink:
 class ReportedFinding:
     """A finding as a report shows it.
 
-    `state` is what is known of it last, `times` how many violations it explains. `size` counts
-    instructions, or lines of a Python program, and `drawn_size` those that were drawn. `ending`
-    says how its script ended. Without a `second` run, `not_run` says why there is none.
+    `state` is its latest state, `times` how many violations it explains. `size` counts
+    instructions, or lines of a Python program, and `drawn_size` is the size before the reduction.
+    `ending` says how its script ended. Without a `second` run, `not_run` says why.
     """
 
     identifier: str
@@ -113,12 +113,12 @@ class ReportedFinding:
 
     @property
     def silent(self) -> bool:
-        """Whether the target gave a wrong result and raised nothing."""
+        """Whether the target gave a wrong result without raising."""
         return self.violation.silent
 
     @property
     def settled(self) -> bool:
-        """Whether nobody needs to look at it: it is known, fixed, documented or not confirmed."""
+        """Whether it needs no more attention: it is known, fixed, documented or not confirmed."""
         return self.state in SETTLED or self.known is not None
 
     @property
@@ -129,10 +129,10 @@ class ReportedFinding:
 
 @dataclass(frozen=True, slots=True)
 class RunReport:
-    """All that a report says of a run, or of one finding; then there are no counts.
+    """The contents of a report on a run, or on a single finding, which has no counts.
 
-    `programs` and `violating` count by target, `known` are the bugs that were hit, and how often.
-    `faults` and `drawn` are what `faults` and `stats` wrote as JSON, if they are given.
+    `programs` and `violating` count by target. `known` are the bugs that were hit, with counts.
+    `faults` and `drawn` are the JSON output of `faults` and `stats`, if given.
     """
 
     name: str
@@ -151,22 +151,22 @@ class RunReport:
 
     @property
     def unsettled(self) -> tuple[ReportedFinding, ...]:
-        """The findings that somebody has to look at."""
+        """The findings that need a person's attention."""
         return tuple(finding for finding in self.findings if not finding.settled)
 
     @property
     def confirmed(self) -> tuple[ReportedFinding, ...]:
-        """What a script has shown: the findings, as a campaign counts them."""
+        """The findings that a script has shown, as a campaign counts them."""
         return tuple(finding for finding in self.findings if finding.state not in UNCONFIRMED)
 
     @property
     def new(self) -> tuple[ReportedFinding, ...]:
-        """The findings that a script has shown, and that somebody has to look at."""
+        """The findings that a script has shown, and that need a person's attention."""
         return tuple(finding for finding in self.confirmed if not finding.settled)
 
     @property
     def verdict(self) -> str:
-        """What was found, in a sentence: what is new comes first."""
+        """What was found, in a sentence that begins with new findings."""
         silent = sum(finding.silent for finding in self.new)
         known = sum(finding.known is not None for finding in self.confirmed)
         rest = {
@@ -203,7 +203,7 @@ def report_of_run(contents: RunContents, findings: Iterable[ReportedFinding]) ->
 
 
 def in_order(findings: Iterable[ReportedFinding]) -> list[ReportedFinding]:
-    """What is unsettled first, then silent ones, those of Inductor, and short programs."""
+    """Unsettled findings first, then silent ones, those of Inductor, and short programs."""
 
     def order(finding: ReportedFinding) -> tuple[object, ...]:
         of_inductor = finding.target.startswith("inductor")
@@ -241,5 +241,5 @@ def _bug(identifier: str) -> BugLink:
 
 
 def is_web_address(link: str) -> bool:
-    """Whether a page may link to a text: a person wrote it, and `javascript:` is a link, too."""
+    """Whether a page may link to a text, which a person wrote: `javascript:` is a link, too."""
     return re.fullmatch(r"https?://[^\s\"'<>]+", link) is not None

@@ -1,4 +1,4 @@
-"""What the eager run and the target's run left behind, as texts beside each other."""
+"""What the eager run and the target's run left behind, as texts side by side."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from aliasproof.oracles.observation import Observation
 from aliasproof.oracles.verdict import PlaceNames, renamed
 
 SHARED_STORAGE = "in one storage"
-SHARED = "share bytes"  # the row with the pairs that do
-MOST_ELEMENTS = 80  # shown of a tensor
+SHARED = "share bytes"  # the row with the pairs of tensors that share bytes
+MOST_ELEMENTS = 80  # shown per tensor
 LONGEST_MESSAGE = 160  # characters of an error's first line; the evidence has all of it
-MOST_BYTES = 64  # shown of a storage
+MOST_BYTES = 64  # shown per storage
 
 
 def value_text(value: object, *, layout: bool = False) -> str:
-    """A tensor's data, and its layout if it is wanted or not plain. Other values by repr."""
+    """A tensor's data, with its layout if requested or not plain. Other values by repr."""
     if not isinstance(value, torch.Tensor):
         return repr(value)
-    # Large tensors are shown in part. The evidence of a violation names the first wrong index.
+    # Large tensors are abbreviated. The evidence of a violation names the first wrong index.
     with torch._tensor_str.printoptions(threshold=MOST_ELEMENTS, edgeitems=3, linewidth=60):
         data = repr(readable(value.detach()))
     if readable(value).dtype != value.dtype:
@@ -34,7 +34,7 @@ def value_text(value: object, *, layout: bool = False) -> str:
 
 
 def beside(ours: Mapping[str, object], theirs: Mapping[str, object]) -> Iterator[Row]:
-    """Values of both runs, by place, as text: both layouts, unless both are plain."""
+    """Values of both runs, by location, as text: with both layouts, unless both are plain."""
     for place in dict.fromkeys((*ours, *theirs)):
         pair = [values[place] for values in (ours, theirs) if place in values]
         layout = not all(map(_is_plain, pair))
@@ -46,7 +46,7 @@ def beside(ours: Mapping[str, object], theirs: Mapping[str, object]) -> Iterator
 
 
 def _is_plain(value: object) -> bool:
-    """Whether it is contiguous at offset 0, or no tensor."""
+    """Whether it is contiguous at offset 0, or not a tensor."""
     if not isinstance(value, torch.Tensor):
         return True
     return value.is_contiguous() and value.storage_offset() == 0
@@ -59,7 +59,7 @@ def layout_text(tensor: torch.Tensor) -> str:
 
 
 def rows(eager: Observation, target: Observation) -> Iterator[Row]:
-    """What both runs left behind, as text: the place, eager's, the target's."""
+    """What both runs left behind, as text: the location, eager's value, the target's value."""
     if eager.error is not None or target.error is not None:
         yield "raises", _error_text(eager.error), _error_text(target.error)
     # A target can return more or fewer outputs than eager.
@@ -70,7 +70,7 @@ def rows(eager: Observation, target: Observation) -> Iterator[Row]:
     )
     yield from beside(ours, theirs)
     yield from _storages(eager, target)
-    # A run that raised has no outputs, so its aliases would look lost; nor have other outputs any.
+    # Without outputs, after an error or with other paths, aliases would look lost.
     if eager.error is None and target.error is None and eager.paths == target.paths:
         in_eager, in_target = _aliases(eager), _aliases(target)
         if in_eager or in_target:
@@ -78,7 +78,7 @@ def rows(eager: Observation, target: Observation) -> Iterator[Row]:
 
 
 def first_call_rows(inputs: Sequence[torch.Tensor]) -> Iterator[Row]:
-    """The inputs of a call that both runs made before, and those of them in one storage."""
+    """The inputs of an earlier call that both runs made, and which of them share a storage."""
     together: dict[int, list[str]] = {}
     for index, given in enumerate(inputs):
         text = value_text(given)
@@ -96,7 +96,7 @@ def named_rows(
     names: PlaceNames,
     first_call: Sequence[torch.Tensor] = (),
 ) -> Iterator[Row]:
-    """All rows, those of a call before among them, with names in place of indices."""
+    """All rows, including those of an earlier call, with names instead of indices."""
     for place, ours, theirs in (*first_call_rows(first_call), *rows(eager, target)):
         if place.startswith((SHARED, SHARED_STORAGE)):
             ours, theirs = renamed(ours, names), renamed(theirs, names)
@@ -115,7 +115,7 @@ def _error_text(error: Exception | None) -> str:
 def _storages(eager: Observation, target: Observation) -> Iterator[Row]:
     """The bytes of input storages that differ although the inputs look equal.
 
-    A target can write outside the input's view, or change bits that print alike (-0.0, NaN).
+    A target can write outside the input's view, or change bits that print the same (-0.0, NaN).
     """
     for index, (ours, theirs) in enumerate(zip(eager.before, target.before, strict=True)):
         same_text = value_text(eager.inputs[index]) == value_text(target.inputs[index])
@@ -138,7 +138,7 @@ def _aliases(observation: Observation) -> list[str]:
         name = f"output {index}"
         if name not in regions:  # not a tensor
             continue
-        # Object identity says more than shared bytes.
+        # Object identity is more specific than shared bytes.
         same = observation.is_input(output)
         lines += [f"{name} is input {same}"] if same is not None else []
         aliased = [other for other, it in earlier.items() if overlap(regions[name], it)]

@@ -1,8 +1,8 @@
 """The memory of a program as strips of bytes: which bytes each view covers, call by call.
 
-A strip is one storage. It has a row per call that returns or writes a view of it, and the bytes
-that two of its views share: the solver names one element of each, and a byte of both. `strip_text`
-draws strips with letters, the page of a run draws them as pictures.
+A strip is one storage. It has a row per call that returns or writes a view of the storage, and the
+bytes that two of its views share: the solver names one element of each, and their common byte.
+`strip_text` draws strips with characters, the page of a run draws them as pictures.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from aliasproof.oracles.verdict import Violation
 from aliasproof.reports.console import counted, shortened
 from aliasproof.reports.node_lines import NodeLine, ShownLayout
 
-MOST_BYTES = 1 << 16  # of a view: of a larger one, all bytes from its first to its last are drawn
+MOST_BYTES = 1 << 16  # of a view; for a larger one, all bytes from its first to its last are drawn
 MOST_SHARED = 8  # pairs of views of one storage
 MOST_ROWS = 60  # of one storage
 _NAME = re.compile(r"[A-Za-z_]\w*")
@@ -29,9 +29,9 @@ _NAME = re.compile(r"[A-Za-z_]\w*")
 
 @dataclass(frozen=True, slots=True)
 class SharedByte:
-    """A byte of two views: an element of each that has it. `byte` counts within the storage.
+    """A byte that two views share, with an element of each. `byte` is an offset in the storage.
 
-    It is `at_fault` if the two must not share it.
+    It is `at_fault` if the two views must not share it.
     """
 
     first: str
@@ -59,7 +59,7 @@ def _element(name: str, index: tuple[int, ...]) -> str:
 class ViewRow:
     """A call that returns a view of the storage, or that writes one.
 
-    `spans` are its bytes within the storage: first and end of each run, ascending. They are not
+    `spans` are its bytes within the storage: start and end of each run, ascending. They are not
     `known` if the layout depends on data. `name` is empty for a call without a result.
     """
 
@@ -84,8 +84,8 @@ class ViewRow:
 class Strip:
     """A storage of `nbytes` bytes, with its rows in the order of the calls.
 
-    `nbytes` is the last byte of any view if nobody knows the size. `left_out` are rows and pairs
-    for which there is no room.
+    `nbytes` is the end of its last view if the size is unknown. `left_out` counts the rows and
+    pairs for which there is no room.
     """
 
     storage: str
@@ -96,7 +96,7 @@ class Strip:
 
     @property
     def aliased(self) -> bool:
-        """Whether it has several views, or is written: one row alone says little."""
+        """Whether it has several views, or is written: a single row is not informative."""
         return len(self.rows) > 1 or any(row.writes for row in self.rows)
 
 
@@ -115,7 +115,7 @@ class StripSet:
 
 @dataclass(slots=True)
 class _Storage:
-    """A strip as it grows. `pairs` are views that overlap, by name, with their regions."""
+    """A strip under construction. `pairs` are views that overlap, by name, with their regions."""
 
     rows: list[ViewRow] = field(default_factory=list)
     pairs: dict[tuple[str, str], tuple[Region, Region]] = field(default_factory=dict)
@@ -133,7 +133,7 @@ class _Storage:
         shared = []
         for names in [*self.pairs][:room]:
             found = decide(*self.pairs[names])
-            if isinstance(found, Witness):  # else the solver gives up
+            if isinstance(found, Witness):  # else the solver gave up
                 shared.append(SharedByte(*names, found.indices_a, found.indices_b, found.byte))
         left_out = max(len(self.rows) - MOST_ROWS, 0), max(len(self.pairs) - room, 0)
         witnesses = (*self.at_fault, *shared)
@@ -142,7 +142,7 @@ class _Storage:
 
 @dataclass(frozen=True, slots=True)
 class _Named:
-    """A tensor of a graph at a moment: its first name, the letter of its storage, and where in it.
+    """A tensor of a graph at a moment: its first name, its storage's letter, and its region there.
 
     `region` is None if its layout depends on data.
     """
@@ -155,7 +155,7 @@ class _Named:
 def strips_of_graph(lines: Iterable[NodeLine]) -> tuple[Strip, ...]:
     """The strips of a graph; its storages have the letters of the lines.
 
-    The pairs are each written view with the other views that there are then.
+    Each written view is paired with the other views that exist at that moment.
     """
     storages: dict[str, _Storage] = {}
     views: dict[str, _Named] = {}
@@ -165,7 +165,7 @@ def strips_of_graph(lines: Iterable[NodeLine]) -> tuple[Strip, ...]:
         if line.name and len(line.tensors) == 1:
             (tensor,) = line.tensors
             same = _in_place(line, tensor.storage, views)
-            # `view.t_()` gives the tensor `view` another layout, and no other tensor.
+            # `view.t_()` changes the layout of the tensor `view`, and makes no other tensor.
             name = line.name if same is None else views[same].name
             view = _Named(name, tensor.storage, _region(tensor))
             views |= {other: view for other, it in views.items() if it.name == name}
@@ -174,7 +174,7 @@ def strips_of_graph(lines: Iterable[NodeLine]) -> tuple[Strip, ...]:
 
 
 def _in_place(line: NodeLine, letter: str, views: Mapping[str, _Named]) -> str | None:
-    """The operand that the result of a call is; None if the result is another tensor."""
+    """The operand that a call returns; None if the result is another tensor."""
     packet = line.call.partition("(")[0].rpartition(".")[0]
     operands = _operands(line.call, letter, views)
     return operands[0] if letter in line.writes and packet.endswith("_") and operands else None
@@ -183,15 +183,15 @@ def _in_place(line: NodeLine, letter: str, views: Mapping[str, _Named]) -> str |
 def _add_line(storage: _Storage, letter: str, line: NodeLine, views: Mapping[str, _Named]) -> None:
     tensors = [tensor for tensor in line.tensors if tensor.storage == letter]
     operands = [views[name] for name in _operands(line.call, letter, views)]
-    # A call that writes may return nothing of it; one of many tensors returns nothing at all.
-    # It is named in the first argument, which may be a list of tensors.
+    # A call that writes may not return the written tensor; a call on lists returns nothing. The
+    # written tensor is in the first argument, which may be a list.
     arguments = line.call.partition("(")[2]
     first = arguments.partition("]" if arguments.startswith("[") else ",")[0]
     written = (view for view in operands if view.name in _NAME.findall(first))
     regions = [*map(_region, tensors)] if tensors else [view.region for view in written]
     known = [region for region in regions if region is not None]
     same = _in_place(line, letter, views)
-    # One that only changes the layout of its operand, or its storage, writes no byte.
+    # A call that only changes the layout of its operand, or its storage, writes no byte.
     bytes_change = same is None or not line.tensors or [views[same].region] == regions
     writes = letter in line.writes and bytes_change
     layout = ", ".join(map(str, tensors))
@@ -204,7 +204,7 @@ def _add_line(storage: _Storage, letter: str, line: NodeLine, views: Mapping[str
 
 
 def _add_pairs(storage: _Storage, written: _Named, views: Iterable[_Named]) -> None:
-    """The written view with all others that share bytes with it, and are not equal to it."""
+    """Pair the written view with all others that overlap it without being equal to it."""
     assert written.region is not None
     for other in dict.fromkeys(views):
         if other.storage != written.storage or other.region in (None, written.region):
@@ -215,7 +215,7 @@ def _add_pairs(storage: _Storage, written: _Named, views: Iterable[_Named]) -> N
 
 
 def _operands(call: str, letter: str, views: Mapping[str, _Named]) -> list[str]:
-    """The views of a storage that a call names, in its order."""
+    """The views of a storage that a call names, in their order in the call."""
     named = (name for name in _NAME.findall(call.partition("(")[2]) if name in views)
     return [name for name in named if views[name].storage == letter]
 
@@ -235,7 +235,7 @@ def strips_of_tensors(
 ) -> tuple[Strip, ...]:
     """The strips of tensors in memory, with all pairs that overlap.
 
-    A `violation` of *aliasing* brings the witness of its own pair.
+    A `violation` of *aliasing* provides the witness for its own pair.
     """
     storages: dict[int, _Storage] = {}
     regions: dict[str, tuple[int, Region]] = {}
@@ -265,7 +265,7 @@ def strips_of_tensors(
 def _evidence(
     first: str, second: str, evidence: Mapping[str, object], start: int
 ) -> SharedByte | None:
-    """The witness in the evidence of a violation of *aliasing*."""
+    """The witness in the evidence of a violation of *aliasing*; None if there is none."""
     names = ("index in the first", "index in the second")
     byte = evidence.get("shared byte, from the start of the first")
     indices = [evidence.get(name) for name in names]
@@ -276,7 +276,7 @@ def _evidence(
 
 
 def _spans(region: Region) -> list[tuple[int, int]]:
-    """The bytes of a region, each as a run; of a large region, a single run."""
+    """The bytes of a region, one run per byte; for a large region, a single run."""
     if region.numel * region.itemsize > MOST_BYTES:
         return [region.interval]
     return [(address, address + 1) for address in region.addresses().tolist()]
@@ -294,7 +294,7 @@ def _merged(spans: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
 
 
 def coverage(spans: Sequence[tuple[int, int]], nbytes: int, cells: int) -> list[float]:
-    """How much of each of so many equal parts of a storage the runs cover, between 0 and 1."""
+    """The share of each of `cells` equal parts of a storage that the runs cover, 0 to 1."""
     covered = [0.0] * cells
     per_cell = nbytes / cells if cells else 1.0
     for first, end in spans:
@@ -306,7 +306,7 @@ def coverage(spans: Sequence[tuple[int, int]], nbytes: int, cells: int) -> list[
 
 # --- strip text -----------------------------------------------------------------------------------
 #
-# Strips of memory as text: a line per call, a sign per byte or per some bytes.
+# Strips of memory as text: a line per call, a character per byte or for several bytes.
 
 
 STRIP_LEGEND = (
@@ -319,7 +319,7 @@ _EMPTY = "."
 
 
 def strip_text(strips: Iterable[Strip], width: int) -> str:
-    """The storages that have several views or are written, then the names of the others."""
+    """Draw the storages that have several views or are written, then name the others."""
     shown = [strip for strip in strips if strip.aliased]
     others = [f"{strip.storage} ({strip.rows[0].name})" for strip in strips if not strip.aliased]
     texts = ["\n".join(_lines(strip, width)) for strip in shown] or [NO_STRIPS]

@@ -18,9 +18,9 @@ NO_RESULTS = "No call has a result in memory of its own."
 
 @dataclass(frozen=True, slots=True)
 class ResultLocation:
-    """Where a call has its result, and what was refused before that, in words.
+    """The location of a call's result, and which other locations were refused, in words.
 
-    The result is `new` if its memory is allocated for it.
+    The result is `new` if memory is allocated for it.
     """
 
     node: str
@@ -41,7 +41,7 @@ class StorageRow:
     """The life of a storage: the first and last call at which it is live, and its results.
 
     `storage` is its letter. `nbytes` is None for an input, whose memory is the caller's. It is
-    `unknown` if it depends on tensor data, and counts as zero then. `results` has each call that
+    `unknown` if it depends on tensor data, and then counts as zero. `results` has each call that
     writes a result to it, with its name. It outlives the graph if `kept`.
     """
 
@@ -62,9 +62,9 @@ class StorageRow:
 
 @dataclass(frozen=True, slots=True)
 class StorageTimeline:
-    """The storages of a graph in time; time counts the calls that allocate or write.
+    """The storages of a graph over time; time counts the calls that allocate or write.
 
-    `live` are the bytes that are live at each call. Inputs do not count.
+    `live` are the live bytes at each call, without inputs.
     """
 
     rows: tuple[StorageRow, ...]
@@ -81,13 +81,13 @@ class StorageTimeline:
         return sum(bool(row.nbytes) for row in self.rows)
 
     def drawn(self, width: int) -> str:
-        """One line per storage, and one with the live bytes; none is wider than `width`."""
+        """One line per storage, and one with the live bytes, all at most `width` wide."""
         return "\n".join(_drawn(self, width))
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryPlan:
-    """Where each call has its result, and the storages of the three graphs in time."""
+    """The location of each call's result, and the storages of the three graphs over time."""
 
     locations: tuple[ResultLocation, ...]
     functional: StorageTimeline
@@ -127,14 +127,14 @@ class MemoryPlan:
 
 @dataclass(frozen=True, slots=True)
 class _Scale:
-    """From calls to characters: `width` characters per call, or `calls` calls per character."""
+    """Converts calls to characters: `width` characters per call, or `calls` calls per character."""
 
     width: int
     calls: int
 
     @classmethod
     def of(cls, count: int, room: int) -> _Scale:
-        """The scale at which so many calls fit in so many characters."""
+        """The scale at which `count` calls fit into `room` characters."""
         return cls(min(room // count, WIDEST_COLUMN) or 1, -(-count // room))
 
     def start(self, call: int) -> int:
@@ -145,7 +145,7 @@ def _drawn(timeline: StorageTimeline, width: int) -> Iterator[str]:
     if not timeline.rows:
         yield "Nothing is allocated, and no input is written."
         return
-    # The largest storages, in their own order.
+    # The largest storages, in their original order.
     by_size = sorted(timeline.rows, key=lambda row: -(row.nbytes or 0))
     least = {id(row) for row in by_size[:SHOWN_ROWS]}
     rows = [row for row in timeline.rows if id(row) in least]
@@ -162,7 +162,7 @@ def _drawn(timeline: StorageTimeline, width: int) -> Iterator[str]:
 
 
 def _bar(row: StorageRow, scale: _Scale) -> str:
-    """The life of a storage: `|` and a name begin each result, `>` says that it is kept."""
+    """The life of a storage: `|` and a name at the start of each result, `>` if it is kept."""
     end = max(scale.start(row.last + 1), scale.start(row.first) + 1)
     starts = [*(scale.start(call) for call, _ in row.results), end]
     bar = [" "] * scale.start(row.first) + ["-"] * (end - scale.start(row.first))
@@ -178,7 +178,7 @@ def _bar(row: StorageRow, scale: _Scale) -> str:
 
 
 def _live(live: Sequence[int], scale: _Scale) -> str:
-    """The live bytes of each call; where there is no room, in ninths of the peak."""
+    """The live bytes of each call; if there is no room, in ninths of the peak."""
     texts = list(map(bytes_text, live))
     if scale.calls == 1 and max(map(len, texts)) < scale.width:
         return "".join(f"{text:{scale.width}}" for text in texts).rstrip()

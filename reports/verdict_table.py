@@ -1,6 +1,6 @@
 """The outcome of a check on one screen: a table of verdicts, reasons, differences with evidence.
 
-What is long is cut, what is many is counted, and what is documented has one line. `--json` has all.
+Long texts are cut, long lists are counted, documented differences have one line. `--json` has all.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ STYLES = {
     Verdict.HOLDS: "green",
     Verdict.NOT_APPLICABLE: "dim",
 }
-_WORD = max(len(verdict.word) for verdict in Verdict)  # the least columns for a verdict
-OPEN = "?"  # an unknown verdict, in a terminal that is too narrow for the word
+_WORD = max(len(verdict.word) for verdict in Verdict)  # minimal columns for a verdict
+OPEN = "?"  # an unknown verdict, if the terminal is too narrow for the word
 _SHORT = max(len(verdict.word) for verdict in Verdict if verdict is not Verdict.UNKNOWN)
 
 
 @dataclass(slots=True)
 class VerdictMatrix:
-    """Prints a row when a target ends. The width of all columns is known before the first row."""
+    """Prints a row when a target ends. The widths of all columns are known before the first row."""
 
     console: Console
     targets: Sequence[str]
@@ -63,7 +63,7 @@ class VerdictMatrix:
         return self._name + sum(width + 1 for width in self._widths.values())
 
     def print_row(self, target: str, reports: Mapping[str, Report]) -> None:
-        """Print the verdicts on a target. An oracle that has none is not applicable."""
+        """Print the verdicts on a target. An oracle without a verdict is not applicable."""
         begins = not self._widths
         if begins:
             oracles = self.oracles or list(reports)
@@ -93,7 +93,7 @@ class VerdictMatrix:
         self.console.print(line, soft_wrap=True)
 
     def _print_list(self, target: str, reports: Mapping[str, Report]) -> None:
-        """For narrow terminals: the oracles with each verdict, the worst first."""
+        """Print the oracles with each verdict, the worst first, for a narrow terminal."""
         by_verdict: dict[Verdict, list[str]] = {}
         for oracle in self._widths:
             by_verdict.setdefault(_verdict(reports, oracle), []).append(oracle)
@@ -113,7 +113,7 @@ MOST_PLACES = 3  # named in one line
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What is asked for: differences that are documented in full, and notes on graphs.
+    """What to print: documented differences in full, and notes on graphs.
 
     With `strict`, notes on graphs count as differences.
     """
@@ -131,14 +131,14 @@ class CheckPrinter:
     targets: Sequence[str]
     eager: EagerResult
     shown: Shown = field(default_factory=Shown)
-    oracles: Sequence[str] = ()  # those of all rows; by default, those of the first
+    oracles: Sequence[str] = ()  # of all rows; by default, of the first
     _matrix: VerdictMatrix = field(init=False)
 
     def __post_init__(self) -> None:
         self._matrix = VerdictMatrix(self.console, self.targets, self.oracles)
 
     def begin(self) -> None:
-        """Print what is compared with what, and the eager run."""
+        """Print what is compared, and the eager run."""
         through = ", ".join(self.targets)
         head = f"{self.name} in torch {self.eager.torch}, eager beside {through}"
         print_lines(self.console, head, "bold")
@@ -178,7 +178,7 @@ class CheckPrinter:
 
 
 def check_text(check: Check, shown: Shown) -> str:
-    """What `aliasproof check` prints, as text for a file."""
+    """The output of `aliasproof check`, as text for a file."""
     text = io.StringIO()
     console = Console(
         file=text,
@@ -200,12 +200,12 @@ def check_text(check: Check, shown: Shown) -> str:
 
 
 def _alike(results: Mapping[str, TargetResult], *, documented: bool) -> list[list[str]]:
-    """The targets that differ, those together of which the same is shown."""
+    """The targets that differ, grouped if the same would be shown for them."""
     groups: list[tuple[object, list[str]]] = []
     for name, it in results.items():
         limited = it.documented if documented else []
         differences = [*it.violations, *(each.difference for each in limited)]
-        # Equal violations can have other evidence.
+        # Equal violations can have different evidence.
         evidence = [dict(difference.evidence) for difference in differences]
         what = it.wrong_part, it.violations, limited, evidence, it.rows
         if differences:
@@ -245,8 +245,8 @@ def _reasons(results: Mapping[str, TargetResult]) -> list[str]:
     """Why oracles did not decide, once for all oracles and targets with the same reason."""
     targets: dict[tuple[str, tuple[str, ...]], list[str]] = {}
     for name, result in results.items():
-        # Often all oracles have one reason, such as a precondition that is not met.
-        # That a run which raised leaves nothing to compare explains itself.
+        # Often all oracles have the same reason, such as an unmet precondition. If a run raised,
+        # the missing results need no explanation.
         raised = bool(result.reports["errors"].differences)
         said = [
             report.reason
@@ -256,7 +256,7 @@ def _reasons(results: Mapping[str, TargetResult]) -> list[str]:
         for reason in dict.fromkeys(said):
             oracles = tuple(it for it, report in result.reports.items() if report.reason == reason)
             targets.setdefault((reason, oracles), []).append(name)
-    # Others have a report of these oracles, so the table has columns for them.
+    # Other targets have reports of these oracles, so the table has columns for them.
     shown = dict.fromkeys(oracle for result in results.values() for oracle in result.reports)
     for name, result in results.items():
         missing = tuple(oracle for oracle in shown if oracle not in result.reports)
@@ -272,7 +272,7 @@ def _reasons(results: Mapping[str, TargetResult]) -> list[str]:
 
 
 def _documented(check: Check) -> Iterator[str]:
-    """Each limitation that a difference is due to, in one line for all targets."""
+    """One line per limitation that explains differences, for all targets together."""
     targets: dict[str, dict[str, list[Violation]]] = {}
     for name, result in check.results.items():
         for documented in result.documented:
@@ -287,7 +287,7 @@ def _documented(check: Check) -> Iterator[str]:
 
 
 def _print_missed(console: Console, target: str, missed: Sequence[Opportunity]) -> None:
-    """Print what could have been in place. It is not a bug, but memory that could be saved."""
+    """Print what could have been done in place, which would save memory; it is not a bug."""
     console.print()
     if not missed:
         print_lines(console, f"{target} missed nothing that could be in place.")
@@ -300,7 +300,7 @@ def _print_missed(console: Console, target: str, missed: Sequence[Opportunity]) 
 
 
 def _notes(results: Mapping[str, TargetResult], *, strict: bool) -> Iterator[str]:
-    """How many differences are of graphs alone; with `strict`, each cause and its kinds."""
+    """How many differences are only in graphs; with `strict`, each cause and its kinds."""
     causes: dict[str, Counter[tuple[str, str]]] = {}
     for name, result in results.items():
         for note in result.notes:
@@ -336,13 +336,13 @@ def _summary(check: Check, shown: Shown) -> tuple[str, str]:
     )
     differs = [f"{what}: {', '.join(names)}." for what, names in lists if names]
     if not differs and check.eager.raised is not None:
-        # A target that raises too is right, but no values were compared.
+        # If a target raises as well, it is right, but no values were compared.
         return "Nothing wrong, but eager raises, so there are no results to compare.", "yellow"
     if inherited:
         differs.append(f"Not yours, wrong in a layer of torch before: {', '.join(inherited)}.")
     if not differs and not equal:
         return "Nothing wrong was found, but no target could be judged.", "yellow"
-    # "Nothing wrong" beside a difference would be read as the whole answer.
+    # "Nothing wrong" next to a difference would be misread as the whole result.
     if equal:
         differs.append(f"{'Equal to eager' if differs else 'Nothing wrong'}: {', '.join(equal)}.")
     rest = [*by_verdict[Verdict.UNKNOWN], *by_verdict[Verdict.NOT_APPLICABLE]]
@@ -353,7 +353,7 @@ def _summary(check: Check, shown: Shown) -> tuple[str, str]:
 
 
 def check_json(check: Check, bugs: Mapping[str, str]) -> dict[str, object]:
-    """The outcome of a check as JSON values, with the known bugs of rows."""
+    """The outcome of a check as JSON values, with the known bugs of the rows."""
     return {
         "torch": check.eager.torch,
         "notes": list(check.notes),

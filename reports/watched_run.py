@@ -17,7 +17,7 @@ _BARS = " ▁▂▃▄▅▆▇█"
 
 
 def picture(view: RunView) -> Group:
-    """All that there is to see."""
+    """The whole display."""
     now = f"running ({view.holder.name})" if view.running else "ended"
     if view.holder.killed:
         go_on = f"aliasproof {view.command} --run {view.folder}"
@@ -55,7 +55,7 @@ def _progress(view: RunView) -> str:
 
 
 def _targets(view: RunView) -> Table:
-    """Programs and violations of each target, and its findings by their state."""
+    """Programs and violations of each target, and its findings by state."""
     states = list(dict.fromkeys(finding.state for finding in view.findings))
     rows = (
         (
@@ -80,9 +80,9 @@ def _over_time(view: RunView) -> list[Text]:
 
 
 def bars(numbers: Sequence[float]) -> str:
-    """A chart of one line."""
+    """A bar chart in one line."""
     most = max(numbers, default=0) or 1
-    # What is not 0 must show.
+    # Every number above 0 must be visible.
     return "".join(
         _BARS[max(round(number / most * 8), 1) if number > 0 else 0] for number in numbers
     )

@@ -1,1 +1,1 @@
-"""The page of a run: one file in HTML that needs nothing else, and no network."""
+"""The page of a run: one HTML file that needs no other file, and no network."""

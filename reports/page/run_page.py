@@ -1,9 +1,9 @@
-"""`run_page`: a report as one file in HTML.
+"""`run_page`: a report as one HTML file.
 
-The page has a table of findings, which a script fills from a block of JSON: rows are made as they
-are looked at. The details of a finding are HTML that Jinja made, with all texts escaped. They are
-compressed, some findings together, and unpacked when a finding is opened. So a page of 10,000
-findings opens at once. A policy in its head forbids all scripts but its own, and all requests.
+The page has a table of findings, which a script fills from a block of JSON: rows are created when
+they are scrolled into view. The details of findings are HTML that Jinja made, with escaped texts,
+compressed in chunks of several findings, and unpacked when a finding is opened. So a page of 10,000
+findings opens immediately. A policy in its head forbids all other scripts and all requests.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from aliasproof.reports.storage_strips import SharedByte, Strip, ViewRow, covera
 
 # --- further tables -------------------------------------------------------------------------------
 #
-# The kill matrix and the coverage of ops, from what `faults --json` and `stats --json` wrote.
+# The kill matrix and the coverage of ops, from the output of `faults --json` and `stats --json`.
 
 
 @dataclass(frozen=True, slots=True)
 class TableOfPage:
-    """A table under a title, with a sentence below it. The first column names the rows."""
+    """A table with a title above it and a sentence below it. The first column names the rows."""
 
     title: str
     head: tuple[str, ...]
@@ -44,9 +44,9 @@ class TableOfPage:
 
 
 def by_target(report: RunReport) -> TableOfPage | None:
-    """What each target of a run makes of each finding's program; None if there is but one.
+    """The verdicts of each target of a run on each finding's program; None with only one target.
 
-    It has the findings that ran again.
+    It has only the findings that ran again.
     """
     again = [(it, it.second.others) for it in report.findings if it.second and it.second.others]
     asked = (name for finding, words in again for name in (finding.target, *words))
@@ -127,14 +127,14 @@ MOST_WORDS = 4000  # of a text; longer ones differ as a whole
 
 
 class MarkedPart(NamedTuple):
-    """A part of a text, and whether the other text has something else there."""
+    """A part of a text, and whether it differs from the other text."""
 
     text: str
     differs: bool
 
 
 def marked(ours: str, theirs: str) -> tuple[tuple[MarkedPart, ...], tuple[MarkedPart, ...]]:
-    """Both texts in parts; those that differ are marked."""
+    """Both texts in parts, with the different parts marked."""
     if ours == theirs:
         return (MarkedPart(ours, differs=False),), (MarkedPart(theirs, differs=False),)
     one, other = _WORDS.findall(ours), _WORDS.findall(theirs)
@@ -154,19 +154,19 @@ def marked(ours: str, theirs: str) -> tuple[tuple[MarkedPart, ...], tuple[Marked
 
 
 def _joined(parts: Iterable[MarkedPart]) -> tuple[MarkedPart, ...]:
-    """The parts, with neighbours of one kind as one."""
+    """The parts, with neighbours of one kind merged."""
     groups = itertools.groupby(parts, lambda it: it.differs)
     joined = (MarkedPart("".join(it.text for it in group), differs) for differs, group in groups)
     return tuple(part for part in joined if part.text)
 
 
-WIDTH, HEIGHT = 320, 72  # of a picture
+WIDTH, HEIGHT = 320, 72  # of a chart
 MOST_POINTS = 160
 
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """A line that rises from 0 to `top` in `seconds`; `points` are for a polyline of SVG."""
+    """A line that rises from 0 to `top` in `seconds`; `points` are for an SVG polyline."""
 
     title: str
     points: str
@@ -180,7 +180,7 @@ class Chart:
 
 
 def charts(moments: Sequence[Moment]) -> list[Chart]:
-    """What a run found, and what it ran, over time; none for a run that was merged from others."""
+    """Findings and programs of a run over time; none for a run that was merged from others."""
     if len(moments) < 2:
         return []
     step = -(-len(moments) // MOST_POINTS)
@@ -208,7 +208,7 @@ def charts(moments: Sequence[Moment]) -> list[Chart]:
 
 
 MOST_TICKS = 8
-MOST_CELLS = 512  # the width of a picture; a small storage has a cell per byte
+MOST_CELLS = 512  # the width of a picture; for a small storage, a cell is a byte
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +222,7 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class PictureRow:
-    """A row of a strip: its bars, and the cells of bytes that it shares."""
+    """A row of a strip: its bars, and the cells of the bytes that it shares."""
 
     row: ViewRow
     bars: tuple[Bar, ...]
@@ -237,7 +237,7 @@ class PictureRow:
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """A byte that the axis names, at a cell and at so many percent of the width."""
+    """A labelled byte on the axis: its cell, and its position in percent of the width."""
 
     byte: int
     cell: float
@@ -264,11 +264,11 @@ def strip_picture(strip: Strip) -> StripPicture:
 
 
 def _ticks(nbytes: int, cells: int) -> Iterator[Tick]:
-    """The first byte, some at steps of a power of two, and the end."""
+    """The first byte, some at multiples of a power of two, and the end."""
     step = 1
     while nbytes > step * MOST_TICKS:
         step *= 2
-    # A label needs room before that of the end.
+    # A label needs room before the label of the end.
     for byte in [*range(0, nbytes - step // 2, step), nbytes]:
         share = byte / max(nbytes, 1)
         yield Tick(byte, round(share * cells, 2), round(100 * share, 2))
@@ -289,7 +289,7 @@ def _bars(row: ViewRow, nbytes: int, cells: int) -> Iterator[Bar]:
 
 
 def _marks(row: ViewRow, strip: Strip, cells: int) -> tuple[int, ...]:
-    """The cells of the bytes that this row shares with another one."""
+    """The cells of the bytes that this row shares with another row."""
 
     def covered(shared: SharedByte) -> bool:
         in_pair = row.writes or row.name in (shared.first, shared.second)
@@ -356,7 +356,7 @@ def _environment() -> Any:
 
 
 def _policy(*texts: str) -> str:
-    """The policy that allows these texts as style and script, and nothing else at all."""
+    """The policy that allows only these texts as style and script, and no requests."""
     style, script = (
         base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in texts
     )
@@ -367,7 +367,7 @@ def _policy(*texts: str) -> str:
 
 
 def _index(report: RunReport) -> dict[str, object]:
-    """What the table shows, as JSON values: a list per finding, in the order of `columns`."""
+    """The contents of the table, as JSON values: a list per finding, in the order of `columns`."""
     rows = [
         [
             finding.identifier,
@@ -392,7 +392,7 @@ def _index(report: RunReport) -> dict[str, object]:
 
 
 def _chunks(environment: Any, findings: Sequence[ReportedFinding]) -> Iterator[str]:
-    """The details of findings, compressed and in base64: of each, a JSON list of HTML."""
+    """The details of findings, compressed and in base64: per chunk, a JSON list of HTML."""
     template = environment.get_template("finding.html")
     for start in range(0, len(findings), PER_CHUNK):
         chunk = enumerate(findings[start : start + PER_CHUNK], start)
@@ -410,6 +410,6 @@ def _evidence(finding: ReportedFinding) -> list[tuple[str, str]]:
 
 
 def _cut(text: str) -> str:
-    """A text without what would make the page slow."""
+    """The first part of a text, since a long text would make the page slow."""
     left = len(text) - LONGEST_CODE
     return text if left <= 0 else f"{text[:LONGEST_CODE]}\n… and {left} more characters"
