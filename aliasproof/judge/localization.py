@@ -520,7 +520,6 @@ class _StepJudge:
 # Each experiment compiles the program again without one part of the compiler, or compiles only one
 # graph. The first experiment that removes the difference names the part. The error of a compilation
 # shows where it was raised.
-# itself where it was raised.
 
 
 Transform = Callable[[Any], Any]

@@ -142,7 +142,6 @@ def replay(bugs: Sequence[Replayable], interpreters: Sequence[Path]) -> Iterator
     """Run each reproducer under each of these interpreters of Python.
 
     A bug that was fixed but shows has regressed. Raises `UserError` if an interpreter has no torch.
-    no torch.
     """
     # Not resolved: the link of a virtual environment is another interpreter than its target.
     versions = {python.absolute(): _torch_of(python) for python in interpreters}
