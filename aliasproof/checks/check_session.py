@@ -87,8 +87,7 @@ def begin(request: CheckRequest) -> Begun:
     try:
         _prepared = user_file.apply_to(request.path, names, action)
     except UserError as error:
-        # If the function runs out of the memory that we limit, that is not an error of the
-        # function.
+        # We limit the memory, so running out of it is not an error of the function.
         if out_of_memory(error.__cause__):
             raise MemoryError from error
         raise

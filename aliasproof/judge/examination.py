@@ -119,8 +119,7 @@ def examine(
     try:
         if eager is None:
             eager = run_eager(case, spent)
-            # Python code may raise: its state at that point is compared, and the target must raise,
-            # too.
+            # Python code may raise: its state then is compared, and the target must raise, too.
             eager = returning(eager) if isinstance(case, Case) else eager
         trial = run_trial(case, target, spent, eager, ran)
     except Rejected as reason:
@@ -160,7 +159,7 @@ def examine_twice(
     )
     examination = again()
     reports = examination.reports
-    # Only differences are repeated: a run costs a build, and HOLDS accuses no target.
+    # Only differences are repeated: a run costs a build, and HOLDS needs no confirmation.
     if examination.violations or examination.documented:
         # Drop the first run before the second begins: its tensors can be large.
         del examination
