@@ -74,13 +74,13 @@ def gate(
     entries, before = gates.corpus(), None
     if target:
         grant(target)
-        entries = gates.through(entries, target)
+        entries = gates.pair_with_targets(entries, target)
     if baseline is not None and baseline.exists():
         before = gates.Baseline.read(baseline)
     elif baseline is not None:
         require_writable(baseline)
     elif not target:
-        before = gates.shipped()
+        before = gates.shipped_baseline()
     if not notes().is_terminal:  # which has no bar
         print_notes([f"running {counted(len(entries), 'program')}, some minutes"])
     with progress_bar() as bar:
@@ -123,7 +123,7 @@ def _rebuild(runs: list[Path], workers: int) -> int:
 
     with contextlib.ExitStack() as opened:
         stores = [opened.enter_context(open_store(run)) for run in runs]
-        made = gates.distilled(stores, workers, lambda text: print_notes([text]))
+        made = gates.distill(stores, workers, lambda text: print_notes([text]))
     try:
         gates.FOLDER.mkdir(parents=True, exist_ok=True)
         gates.PROGRAMS.write_text(gates.corpus_text(made.added), encoding="utf-8")

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from aliasproof.campaigns.run.campaign import Campaign
-from aliasproof.campaigns.run.cluster_connection import MODE, connect, difference, looking
+from aliasproof.campaigns.run.cluster_connection import MODE, connect, difference, version_reader
 from aliasproof.campaigns.run.executor import LocalWorkers, MakeExecutor
 from aliasproof.campaigns.run.scheduler import Scheduler
 from aliasproof.campaigns.run.shard import Statistics
@@ -154,7 +154,7 @@ def test_a_campaign_on_two_nodes_of_which_one_is_killed_finds_the_same_as_on_one
 
 
 def test_a_node_with_other_versions_is_refused_by_name() -> None:
-    here = looking()()
+    here = version_reader()()
     assert difference("a", here, here) is None
     assert here["torch"].startswith("2.")
     assert "none" not in here.values()

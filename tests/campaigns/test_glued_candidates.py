@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from aliasproof.campaigns.failure.reduction import in_groups
+from aliasproof.campaigns.failure.reduction import evaluate_in_groups
 from aliasproof.eager import definedness
 from aliasproof.eager.definedness_rules import RULES
 from aliasproof.ir.eager_call import EagerCall
@@ -65,7 +65,7 @@ def test_the_result_is_that_of_single_questions(failing: Program) -> None:
     together: list[int] = []
     target = planted(together)
     predicate = functools.partial(grade, target=target, symptom=SYMPTOM)
-    reducer = Reducer(PROGRAM, failing, predicate, in_groups(target))
+    reducer = Reducer(PROGRAM, failing, predicate, evaluate_in_groups(target))
     assert reducer.run() == expected
     assert len(expected) == 1
     assert reducer.accepted > 0
@@ -87,11 +87,11 @@ def test_candidates_that_are_right_in_a_group_are_not_asked_about(
 
     builds: list[int] = []
     candidates = [right, right, right, undefined, right, right, right]
-    assert list(in_groups(planted(builds))(predicate, candidates)) == [0] * 7
+    assert list(evaluate_in_groups(planted(builds))(predicate, candidates)) == [0] * 7
     assert asked == [right]  # the first group has one member
     assert builds == [2, 3]
     asked.clear()
-    answers = list(in_groups(planted(builds))(predicate, [right, wrong, wrong]))
+    answers = list(evaluate_in_groups(planted(builds))(predicate, [right, wrong, wrong]))
     assert answers == [0, 1, 1]
 
 
@@ -113,5 +113,5 @@ def test_a_candidate_on_which_aliasproof_fails_is_asked_about_alone(
         return 0
 
     candidates = [right, right, right, right, failing, right, right]
-    assert list(in_groups(planted([]))(predicate, candidates)) == [0] * 7
+    assert list(evaluate_in_groups(planted([]))(predicate, candidates)) == [0] * 7
     assert asked == [right, failing]  # the first group has one member

@@ -48,7 +48,7 @@ from aliasproof.targets.target import Target
 
 # --- glued candidates -----------------------------------------------------------------------------
 #
-# `in_groups`: evaluates a predicate on the candidates of a reduction, several per compile.
+# `evaluate_in_groups`: evaluates a predicate on the candidates of a reduction, several per compile.
 #
 # Most candidates do not fail. A group of them, compiled as one program, shows which could: only
 # those that differ from eager in the group are evaluated by themselves. A candidate that fails only
@@ -58,7 +58,7 @@ from aliasproof.targets.target import Target
 MOST = 16  # candidates that are compiled as one
 
 
-def in_groups(target: Target) -> Evaluate[Program]:
+def evaluate_in_groups(target: Target) -> Evaluate[Program]:
     """Evaluate one candidate, then two, then four, up to `MOST` at a time.
 
     After a success the reducer starts again with one, since another success is likely nearby.
@@ -251,7 +251,7 @@ def _reduce(
             PROGRAM,
             failure.program,
             partial(runner.grade, kept),
-            in_groups(kept.target) if glued else one_by_one,
+            evaluate_in_groups(kept.target) if glued else one_by_one,
             best_grade=len(kept.grades),
         )
         smallest = reducer.run()

@@ -22,7 +22,7 @@ import ray
 from ray.exceptions import RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from aliasproof.campaigns.run.cluster_connection import Versions, difference, looking
+from aliasproof.campaigns.run.cluster_connection import Versions, difference, version_reader
 from aliasproof.campaigns.run.executor import LocalWorkers, Result, WaitingTasks, Work
 from aliasproof.campaigns.store.plan import Plan
 from aliasproof.campaigns.store.run_folder import RunFolder
@@ -111,7 +111,7 @@ class ClusterWorkers:
     plan: Plan
     most: int | None
     note: Callable[[str], None]
-    here: Versions = field(default_factory=looking())
+    here: Versions = field(default_factory=version_reader())
     _nodes: list[_Node] = field(default_factory=list)
     _joining: dict[str, _Joining] = field(default_factory=dict)
     _refused: dict[str, str] = field(default_factory=dict)
@@ -159,7 +159,7 @@ class ClusterWorkers:
             # A head node often offers no CPU.
             if not ray_node["Alive"] or name in used or not cpus or not (gpus or self._on_cpu):
                 continue
-            ask = ray.remote(looking()).options(num_cpus=0, scheduling_strategy=_on(name))
+            ask = ray.remote(version_reader()).options(num_cpus=0, scheduling_strategy=_on(name))
             self._joining[name] = _Joining(ray_node["NodeManagerAddress"], cpus, gpus, ask.remote())
 
     @property

@@ -98,7 +98,7 @@ Versions: TypeAlias = Mapping[str, str]
 MISSING = "none"
 
 
-def looking() -> Callable[[], dict[str, str]]:
+def version_reader() -> Callable[[], dict[str, str]]:
     """Return a function that returns the versions of the machine on which it runs.
 
     It is a nested function, which Ray sends with its code: it must run where aliasproof has another

@@ -146,7 +146,7 @@ def release() -> str:
     return ".".join(str(torch.__version__).split(".")[:2])
 
 
-def shipped() -> Baseline | None:
+def shipped_baseline() -> Baseline | None:
     """The baseline of the installed torch for the default targets, if there is one."""
     path = FOLDER / f"torch-{release()}.json"
     return Baseline.read(path) if path.exists() else None
@@ -172,7 +172,7 @@ def corpus() -> list[Entry]:
     return [*of_bugs(), *distilled_programs()]
 
 
-def through(entries: Iterable[Entry], targets: Sequence[str]) -> list[Entry]:
+def pair_with_targets(entries: Iterable[Entry], targets: Sequence[str]) -> list[Entry]:
     """The programs, each once per target in `targets` that takes its language."""
     programs = dict.fromkeys(entry.program for entry in entries)
     return [
@@ -328,7 +328,7 @@ def _finding(entry: Entry, seen: Seen) -> AnyFinding:
 
 # --- distil ---------------------------------------------------------------------------------------
 #
-# `distilled`: the fewest programs that show or fire what campaigns reached (greedy set cover).
+# `distill`: the fewest programs that show or fire what campaigns reached (greedy set cover).
 
 
 class Fired(NamedTuple):
@@ -346,7 +346,7 @@ class Distilled(NamedTuple):
     reached: int
 
 
-def distilled(stores: Sequence[Store], workers: int, progress: Callable[[str], None]) -> Distilled:
+def distill(stores: Sequence[Store], workers: int, progress: Callable[[str], None]) -> Distilled:
     """What the campaigns in these stores add to the programs of known bugs.
 
     First the shortest program of each finding that shows something else, then programs for sites
