@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from aliasproof.campaigns.store.full_disk import explained
+from aliasproof.campaigns.store.full_disk import explain_full_disk
 from aliasproof.campaigns.store.run_lock import RunLock
 from aliasproof.commands.options import Json, Run, argument, option
 from aliasproof.ir.errors import UserError
@@ -34,14 +34,14 @@ def triage(
     json: Json = False,
 ) -> None:
     """List the findings of a run with their states, or set the state of one."""
-    from aliasproof.campaigns.store.run_contents import STATES, set_state, triaged
+    from aliasproof.campaigns.store.run_contents import STATES, read_triage, set_state
 
     if (finding is None) != (state is None):
         raise UserError("give a finding and --state, or neither to list all")
     with open_store(run) as store:
         if finding is not None and state is not None:
             set_state(store, finding, state, link, note)
-        entries = triaged(store)
+        entries = read_triage(store)
     if json:
         write_json({"findings": [entry._asdict() for entry in entries]})
         return
@@ -62,7 +62,7 @@ def open_store(run: Path) -> Iterator[Store]:
         raise UserError(f"{run} has no {NAME}; name the folder of a run")
     with contextlib.ExitStack() as stack:
         stack.callback(RunLock.take(run).release)
-        stack.enter_context(explained(run))
+        stack.enter_context(explain_full_disk(run))
         store = Store.open(run)
         stack.callback(store.close)
         if not store.has_begun():

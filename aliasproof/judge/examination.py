@@ -120,7 +120,7 @@ def examine(
         if eager is None:
             eager = run_eager(case, spent)
             # Python code may raise: its state then is compared, and the target must raise, too.
-            eager = returning(eager) if isinstance(case, Case) else eager
+            eager = require_returned(eager) if isinstance(case, Case) else eager
         trial = run_trial(case, target, spent, eager, ran)
     except Rejected as reason:
         return rejection(case, target, reason, spent)
@@ -199,7 +199,7 @@ def rejection(case: Subject, target: Target, reason: Rejected, spent: Spent) -> 
     return Examination(case, target, reports, rejected=reason, spent=spent)
 
 
-def returning(eager: EagerRun) -> EagerRun:
+def require_returned(eager: EagerRun) -> EagerRun:
     """The run, if eager returned. Raises `Rejected` if it raised."""
     error = eager.observation.error
     if error is not None:

@@ -31,7 +31,7 @@ from aliasproof.ir.guarded_memory import MemoryUse
 from aliasproof.ir.program import Program
 from aliasproof.ir.regions import Region, overlap
 from aliasproof.judge.attribution import Symptom, examine_graphs
-from aliasproof.judge.examination import Examination, examine, rejection, returning
+from aliasproof.judge.examination import Examination, examine, rejection, require_returned
 from aliasproof.judge.trial import Case, EagerRun, Spent, Trial, run_eager, run_target, run_trial
 from aliasproof.judge.value_search import Budget
 from aliasproof.oracles.judge import ON_GRAPHS, Judgement, all_not_applicable, judge
@@ -238,7 +238,7 @@ class _Group:
         for index, case in enumerate(cases):
             self.announce([index])
             try:
-                eager = returning(run_eager(case, self.spent))
+                eager = require_returned(run_eager(case, self.spent))
             except Rejected as reason:
                 self.examinations[index] = rejection(case, self.target, reason, Spent())
                 continue

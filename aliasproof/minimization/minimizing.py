@@ -19,7 +19,7 @@ import torch
 from aliasproof.campaigns.failure.failure import Kept
 from aliasproof.campaigns.failure.finding import Finding, is_of_python, sized
 from aliasproof.campaigns.publish.issue_text import BY_FUZZER
-from aliasproof.campaigns.publish.publisher import published
+from aliasproof.campaigns.publish.publisher import publish_finding
 from aliasproof.campaigns.store.run_folder import MARK, locate, read_finding, write_text
 from aliasproof.corpus.bug_files import known_bugs
 from aliasproof.formats.stored_graph import about_graph, is_stored_graph
@@ -530,6 +530,6 @@ def write_folder(
     tried, accepted, steps = reducer.tried, reducer.accepted, reducer.passes
     finding = replace(named.finding, tried=tried, accepted=accepted, steps=steps)
     try:
-        return published(finding, origin=_origin(given)).write(folder)
+        return publish_finding(finding, origin=_origin(given)).write(folder)
     except OSError as error:
         raise UserError(f"{folder} cannot be written: {error.strerror}") from error

@@ -25,7 +25,7 @@ from aliasproof.campaigns.run.merging import merge
 from aliasproof.campaigns.run.shard import ShardResult, Statistics
 from aliasproof.campaigns.store.full_disk import DiskFull
 from aliasproof.campaigns.store.plan import Plan, Shard
-from aliasproof.campaigns.store.run_contents import triaged
+from aliasproof.campaigns.store.run_contents import read_triage
 from aliasproof.campaigns.store.run_view import RunReader
 from aliasproof.campaigns.store.store import Store
 from aliasproof.ir.errors import InternalError, UserError
@@ -238,7 +238,7 @@ def test_a_hunt_is_watched_and_triaged(run, tmp_path: Path):
     assert (view.command, view.programs) == ("hunt", {"aot-eager": 60})
     assert view.violating["aot-eager"] == 9
     store = Store.open(tmp_path / "run")
-    assert {it.finding: it.state for it in triaged(store)} == {
+    assert {it.finding: it.state for it in read_triage(store)} == {
         next(iter(found.findings)): "reproduced",
         next(iter(found.unconfirmed)): "flaky",
     }

@@ -18,7 +18,7 @@ from aliasproof.campaigns.run.merging import merge
 from aliasproof.campaigns.run.shard import ShardResult, Statistics
 from aliasproof.campaigns.run.tasks import outcome_to_json
 from aliasproof.campaigns.store.plan import Plan, Shard
-from aliasproof.campaigns.store.run_contents import set_state, triaged
+from aliasproof.campaigns.store.run_contents import read_triage, set_state
 from aliasproof.campaigns.store.run_folder import read_findings
 from aliasproof.campaigns.store.run_lock import RunLock
 from aliasproof.campaigns.store.store import Store
@@ -68,7 +68,7 @@ def test_equal_signatures_are_one_finding_with_all_its_failures(
     data = json.loads((tmp_path / "joined" / "run.json").read_text())
     assert [entry["count"] for entry in data["findings"]] == [2]
     store = Store.open(tmp_path / "joined")
-    assert [each.state for each in triaged(store)] == ["reproduced"]
+    assert [each.state for each in read_triage(store)] == ["reproduced"]
     with pytest.raises(UserError, match="was merged from other runs"):
         store.plan()
 
@@ -81,7 +81,7 @@ def test_what_a_person_said_of_a_finding_is_kept(tmp_path: Path, runs: list[Path
             set_state(store, name, state, "", "")
     store.close()
     merge(tmp_path / "joined", runs)
-    [said] = triaged(Store.open(tmp_path / "joined"))
+    [said] = read_triage(Store.open(tmp_path / "joined"))
     assert said == ("aot-values-1", "documented", "https://x", "as they say", 2)
 
 
@@ -91,9 +91,9 @@ def test_a_fixed_finding_that_a_run_finds_again_has_regressed(runs: list[Path]) 
     [task] = {task for (task,) in store.all("SELECT task FROM occurrences")}
     [kept] = store.failures(task)
     store.keep_occurrence("aot-values-1", kept.task, kept.number)
-    assert triaged(store)[0].state == "fixed", "the same failure, as a run that goes on sees it"
+    assert read_triage(store)[0].state == "fixed", "the same failure, as a run that goes on sees it"
     store.keep_occurrence("aot-values-1", "a new one", kept.number)
-    assert triaged(store)[0].state == "regressed"
+    assert read_triage(store)[0].state == "regressed"
 
 
 def test_a_run_in_use_is_refused_and_a_run_is_not_merged_into(

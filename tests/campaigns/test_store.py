@@ -16,7 +16,7 @@ from aliasproof.campaigns.failure.failure import Failure
 from aliasproof.campaigns.run.shard import ShardResult, Statistics, Suspicions
 from aliasproof.campaigns.run.tasks import outcome_from_json, outcome_to_json, shard_of, task_name
 from aliasproof.campaigns.store import store_schema as stored
-from aliasproof.campaigns.store.full_disk import DiskFull, explained, require_room
+from aliasproof.campaigns.store.full_disk import DiskFull, explain_full_disk, require_room
 from aliasproof.campaigns.store.plan import Plan, Shard
 from aliasproof.campaigns.store.run_lock import RunLock
 from aliasproof.campaigns.store.store import Store
@@ -106,7 +106,7 @@ def test_a_full_disk_is_one_line_and_takes_nothing_away(tmp_path: Path) -> None:
             store.keep_result(f"task {kept}", ("aot", 7), {}, [FAILURE])
             kept += 1
 
-    with pytest.raises(DiskFull, match=f"--run {tmp_path}"), explained(tmp_path):
+    with pytest.raises(DiskFull, match=f"--run {tmp_path}"), explain_full_disk(tmp_path):
         fill()
     assert 0 < kept < 100
     assert all(store.failures(f"task {number}") for number in range(kept))
@@ -134,7 +134,7 @@ def test_a_damaged_row_is_told(tmp_path: Path, damage: str) -> None:
 
 def test_a_file_that_is_no_store_is_told(tmp_path: Path) -> None:
     (tmp_path / stored.NAME).write_bytes(b"not a store" * 1000)
-    with pytest.raises(UserError, match="file is not a database"), explained(tmp_path):
+    with pytest.raises(UserError, match="file is not a database"), explain_full_disk(tmp_path):
         Store.open(tmp_path)
     (tmp_path / stored.NAME).unlink()
     with sqlite3.connect(tmp_path / stored.NAME) as newer:

@@ -24,7 +24,7 @@ from aliasproof.ir.regions import Region, overlap
 from aliasproof.ir.schemas import resolve
 from aliasproof.ir.validation import first_defect
 from aliasproof.ir.values import input_tensors
-from aliasproof.judge.examination import returning
+from aliasproof.judge.examination import require_returned
 from aliasproof.judge.trial import Case, run_eager
 
 Way = Callable[[Program], tuple[list[Tensor], list[Tensor]]]  # inputs afterwards, outputs
@@ -231,7 +231,7 @@ def test_a_member_keeps_its_data_whatever_its_place() -> None:
 def _returns(program: Program) -> bool:
     try:
         eager = run_eager(Case.of(program))
-        returning(eager)
+        require_returned(eager)
     except Rejected:  # undefined in eager, or eager raises
         return False
     return not eager.trace.random  # it draws other numbers after another program

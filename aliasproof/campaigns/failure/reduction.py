@@ -30,7 +30,7 @@ from aliasproof.ir.devices import on_device
 from aliasproof.ir.errors import InternalError, Rejected, require_sound_process
 from aliasproof.ir.program import Program
 from aliasproof.judge.attribution import Symptom
-from aliasproof.judge.examination import examine, returning
+from aliasproof.judge.examination import examine, require_returned
 from aliasproof.judge.groups import GluedCase, Member, can_glue
 from aliasproof.judge.localization import first_wrong_pass
 from aliasproof.judge.trial import Case, Spent, Trial, run_eager, run_trial
@@ -84,7 +84,7 @@ def _doubtful(candidates: Sequence[Program], target: Target) -> set[int]:
     for index, candidate in enumerate(candidates):
         case = Case.of(candidate)
         try:
-            members.append(Member(index, case, returning(run_eager(case))))
+            members.append(Member(index, case, require_returned(run_eager(case))))
         except Rejected:  # undefined in eager, or eager raises: no failure of the target
             continue
         except InternalError:  # by itself, it fails again, and that is noted

@@ -1,6 +1,6 @@
 """The scripts and the issue of a finding, for each language of programs.
 
-`published` makes the files of one finding; a campaign makes them step by step.
+`publish_finding` makes the files of one finding; a campaign makes them step by step.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class Published:
         return [*self.notes, f"{folder} has {files}"]
 
 
-def published(finding: AnyFinding, origin: str = BY_FUZZER) -> Published:
+def publish_finding(finding: AnyFinding, origin: str = BY_FUZZER) -> Published:
     """Run the script of a finding in fresh processes, also under `torch.compile`."""
     endings: dict[str, str] = {}
     run = functools.partial(confirm, timeout=COMPILER_TIMEOUT)

@@ -12,7 +12,7 @@ from aliasproof.campaigns.publish.confirmation import Confirmation
 from aliasproof.campaigns.run.campaign import Campaign, suspicions_in_order
 from aliasproof.campaigns.run.shard import Statistics
 from aliasproof.campaigns.run.tasks import outcome_from_json
-from aliasproof.campaigns.store.full_disk import explained
+from aliasproof.campaigns.store.full_disk import explain_full_disk
 from aliasproof.campaigns.store.plan import DECIDING, Plan, Shard
 from aliasproof.campaigns.store.run_folder import RunFolder
 from aliasproof.campaigns.store.run_lock import RunLock
@@ -51,7 +51,7 @@ def merge(folder: Path, runs: Sequence[Path]) -> Campaign:
     _require_distinct(folder, runs)
     with contextlib.ExitStack() as stack:
         plans = [stack.enter_context(_locked_plan(run)) for run in runs]
-        stack.enter_context(explained(folder, "When there is room, merge again."))
+        stack.enter_context(explain_full_disk(folder, "When there is room, merge again."))
         files = RunFolder.create(folder)
         stack.callback(RunLock.take(folder).release)
         store = Store.open(folder)
@@ -89,7 +89,7 @@ def _locked_plan(run: Path) -> Iterator[Plan]:
         raise UserError(f"{run} has no {NAME}; name folders of runs")
     lock = RunLock.take(run)
     try:
-        with explained(run), contextlib.closing(Store.open(run)) as store:
+        with explain_full_disk(run), contextlib.closing(Store.open(run)) as store:
             try:
                 plan = store.plan(also_merged=True)
                 if plan is None:

@@ -21,7 +21,7 @@ class DiskFull(UserError):
 
 
 @contextlib.contextmanager
-def explained(folder: Path, advice: str = "") -> Iterator[None]:
+def explain_full_disk(folder: Path, advice: str = "") -> Iterator[None]:
     """Explain in one line why files of a run cannot be written. Raises `UserError`.
 
     `advice` says what to do when there is room; by default, how to resume the run.

@@ -113,7 +113,7 @@ class History:
         return said, ""
 
 
-def triaged(store: Store) -> list[Triaged]:
+def read_triage(store: Store) -> list[Triaged]:
     """All findings of a store, each with its latest state."""
     times, history = store.occurrences(), History.of(store)
     made_with = {torch for (torch,) in store.all("SELECT torch FROM runs")}
@@ -143,7 +143,7 @@ def keep_replay(store: Store, finding: str, torch: str, ending: str, *, shown: b
 
 def set_state(store: Store, finding: str, state: str, link: str, note: str) -> None:
     """Keep what a person says about a finding. Raises `UserError` for unknown names."""
-    names = [seen.finding for seen in triaged(store)]
+    names = [seen.finding for seen in read_triage(store)]
     if finding not in names:
         raise UserError(f"no finding '{finding}' in {store.file}{did_you_mean(finding, names)}")
     if state not in STATES:
@@ -238,7 +238,7 @@ def _store_to_read(folder: Path) -> Iterator[Store]:
 
 
 def _cases(store: Store) -> Iterator[KeptCase]:
-    said = {each.finding: each for each in triaged(store)}
+    said = {each.finding: each for each in read_triage(store)}
     for name, text, script, issue, confirmation in store.all(_FINDINGS):
         store.checked(require_texts, script, issue)
         finding = store.checked(finding_from_json, store.json_values(text), str(store.file))

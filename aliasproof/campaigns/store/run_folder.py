@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from aliasproof.campaigns.failure.finding import AnyFinding, Finding
-from aliasproof.campaigns.store.full_disk import explained
+from aliasproof.campaigns.store.full_disk import explain_full_disk
 from aliasproof.campaigns.store.plan import Plan
 from aliasproof.campaigns.store.run_lock import NAME, RunLock, require_own_files
 from aliasproof.campaigns.store.store import EVENTS, Store
@@ -245,7 +245,7 @@ def stored_plan(folder: Path) -> Plan | None:
     """The plan of a run that can be resumed; None if the folder has none. Raises `UserError`."""
     if not (folder / STORE).is_file():
         return None
-    with explained(folder):
+    with explain_full_disk(folder):
         store = Store.open(folder)
         try:
             return store.plan()
@@ -263,7 +263,7 @@ def opened_run(plan: Plan, folder: Path) -> Iterator[tuple[RunFolder, Store, lis
     another plan, or if the disk is full.
     """
     with contextlib.ExitStack() as stack:
-        stack.enter_context(explained(folder))
+        stack.enter_context(explain_full_disk(folder))
         files = RunFolder.create(folder)
         lock = RunLock.take(folder)
         stack.callback(lock.release)
