@@ -110,7 +110,7 @@ def _without_fusion() -> contextlib.AbstractContextManager[object]:
 
 
 @contextlib.contextmanager
-def _at_once() -> Iterator[None]:
+def _without_inlining() -> Iterator[None]:
     """Each operator fills a buffer when it is lowered; none is inlined where it is used."""
     from torch._inductor import ir  # noqa: PLC0415
     from torch._inductor.graph import GraphLowering  # noqa: PLC0415
@@ -128,7 +128,7 @@ def _at_once() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _noted_anew() -> Iterator[None]:
+def _recompute_metadata() -> Iterator[None]:
     """The metadata of all nodes is computed again after the passes."""
     from torch._inductor import compile_fx  # noqa: PLC0415
     from torch._inductor.virtualized import V  # noqa: PLC0415
@@ -154,7 +154,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         "post_grad: metadata of the graph",
         "if the metadata of its graph is computed again after all passes",
         {},
-        _noted_anew,
+        _recompute_metadata,
     ),
     _setting("scheduler: in-place buffers", "inplace_buffers", False),
     _setting("wrapper: memory planning", "memory_planning", False),
@@ -165,7 +165,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         "lowering: computation at the place of use",
         "if each operator fills a buffer when it is lowered",
         {},
-        _at_once,
+        _without_inlining,
     ),
     _setting("C++: vectorized code", "cpp.simdlen", 1),
     Experiment("scheduler: fusion", "if the scheduler fuses nothing", {}, _without_fusion),
@@ -562,7 +562,7 @@ class _PartSearch:
         raised = self._raised_in(compiled)
         if raised is not None:
             return raised
-        if not self.shows(_forgetting(compiled)):
+        if not self.shows(_recompile_each_call(compiled)):
             return GUARDS
         for part, transform in self._experiments():
             if not self.shows(transform):
@@ -586,12 +586,12 @@ class _PartSearch:
         """The parts that can be left out, each with a compiler without that part."""
         if self.symptom.target == "aot-eager":
             min_cut = min_cut_rematerialization_partition
-            yield "AOTAutograd: min-cut partitioner", _by(_aot(default_partition, keep=True))
-            yield "AOTAutograd: mutations in the graph", _by(_aot(min_cut, keep=False))
+            yield "AOTAutograd: min-cut partitioner", _transform(_aot(default_partition, keep=True))
+            yield "AOTAutograd: mutations in the graph", _transform(_aot(min_cut, keep=False))
         if self.symptom.target == "inductor":
             passes = (Experiment(name, "", {"disabled_passes": name}) for name in self._passes())
             for experiment in (*passes, *EXPERIMENTS):
-                yield f"Inductor: {experiment.part}", _by("inductor", experiment.running)
+                yield f"Inductor: {experiment.part}", _transform("inductor", experiment.running)
 
     def _passes(self) -> Sequence[str]:
         """The names of the graph passes that run, in order."""
@@ -608,21 +608,21 @@ class _PartSearch:
             return right(observer)
 
         with mock.patch.object(GraphTransformObserver, "_check_disable_pass", noting):
-            self.shows(_by("inductor"))
+            self.shows(_transform("inductor"))
         return list(names)
 
     def _graph(self) -> str:
         """Which graph is at fault, in words, if there are several."""
         target = self.symptom.target
         counting = _Chosen(target, range(0))
-        self.shows(_by(counting))
+        self.shows(_transform(counting))
         graphs = counting.graphs
         if graphs < 2:
             return ""
         for number in range(graphs):
             # The code that Dynamo makes of a frame needs that of earlier frames.
             chosen = range(number + 1) if target == "dynamo" else range(number, number + 1)
-            if self.shows(_by(_Chosen(target, chosen, skip=target == "dynamo"))):
+            if self.shows(_transform(_Chosen(target, chosen, skip=target == "dynamo"))):
                 return f", graph {number + 1} of {graphs}"
         return ", several graphs"
 
@@ -657,7 +657,7 @@ def _in_dynamo(error: BaseException) -> str:
     return ": ".join([LAYER_NAMES["dynamo"], *kinds[-1:]])
 
 
-def _by(
+def _transform(
     backend: Any,
     within: Callable[[], contextlib.AbstractContextManager[object]] = contextlib.nullcontext,
 ) -> Transform:
@@ -676,7 +676,7 @@ def _by(
     return transform
 
 
-def _forgetting(compiled: Transform) -> Transform:
+def _recompile_each_call(compiled: Transform) -> Transform:
     """A transform whose every call compiles again, so that no guard is evaluated."""
 
     def transform(program: Any) -> Any:

@@ -190,7 +190,7 @@ class CheckedGraph:
         return self.running(f"{call}, through {self.target.name}")
 
     @contextmanager
-    def _going_on(self) -> Iterator[None]:
+    def _keep_model_running(self) -> Iterator[None]:
         """Compare in this context: errors do not stop the model, except reported differences."""
         after = RandomState.now()
         try:
@@ -203,7 +203,7 @@ class CheckedGraph:
             after.restore()
 
     def _check(self, call: GraphCall, before: _Before, outputs: object) -> None:
-        with self._going_on():
+        with self._keep_model_running():
             eager = Observation(before.tensors, before.views, pytree.tree_leaves(outputs))
             with self._named(FORWARD):
                 run = self._run_target(call)
@@ -260,7 +260,7 @@ class CheckedGraph:
             return
         started = time.perf_counter()
         try:
-            with self._going_on():
+            with self._keep_model_running():
                 later = replace(call, overwritten=overwritten)
                 with self._named(BACKWARD):
                     actual = differentiated(replace(run, overwritten=overwritten), tangents)

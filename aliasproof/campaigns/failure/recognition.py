@@ -59,13 +59,13 @@ def recognised(program: Program, symptom: Symptom, *, reduced: bool) -> Recognit
     patchable = [bug for bug in explaining_bugs(target) if bug.patch is not None]
     # The plausible bugs are few, so try them first; if they are not the cause, try all.
     likely = [bug for bug in plausible_bugs(program, symptom.target) if bug in patchable]
-    if likely and (bug := _which(case, target, eager, likely)) is not None:
+    if likely and (bug := _find_bug(case, target, eager, likely)) is not None:
         return Recognition(bug.identifier, exact=True, left=None)
     outcome.begin(2)
     with patched(patchable):
         examination = examine(case, target, eager=eager)
     if _is_right(examination.trial):
-        bug = _which(case, target, eager, patchable)
+        bug = _find_bug(case, target, eager, patchable)
         if bug is not None:
             return Recognition(bug.identifier, exact=True, left=None)
     left = examination.symptom if examination.failed else None
@@ -106,7 +106,7 @@ def plausible_bugs(program: Program, target: str) -> list[KnownBug]:
     ]
 
 
-def _which(case: Case, target: Target, eager: EagerRun, bugs: list[KnownBug]) -> KnownBug | None:
+def _find_bug(case: Case, target: Target, eager: EagerRun, bugs: list[KnownBug]) -> KnownBug | None:
     """The bug that the program shows, if patching all known bugs makes the program right.
 
     None if the program is right without any patch, as nothing fails then; and if all of these bugs
