@@ -21,7 +21,7 @@ def judge(contract: Contract, eager: Observation, target: Observation, trace: Tr
     z3 confirms a new alias, and its witness becomes the evidence.
     """
     ours, theirs = eager.regions(), target.regions()
-    # The outputs have different tensors. *values* and *metadata* report that.
+    # The two runs returned different tensors. *values* and *metadata* report that.
     if ours.keys() != theirs.keys() or len(eager.outputs) != len(target.outputs):
         return Report(Verdict.UNKNOWN, reason="the outputs of eager and target cannot be matched")
     differences: list[Difference] = []
@@ -41,7 +41,7 @@ def judge(contract: Contract, eager: Observation, target: Observation, trace: Tr
             }
             shown = Violation("aliasing", f"new {between}", f"{one}, {other}", evidence)
             differences.append(Difference(Promise.NO_NEW_ALIAS, shown))
-        # A lost alias needs no witness: that two regions share no byte has none.
+        # A lost alias needs no witness: two disjoint regions have no byte to show.
         elif in_eager and not in_target:
             shown = Violation("aliasing", f"lost {between}", f"{one}, {other}")
             differences.append(Difference(Promise.KEEPS_ALIASES, shown))
@@ -53,7 +53,7 @@ def judge(contract: Contract, eager: Observation, target: Observation, trace: Tr
 def _pairs(names: list[str]) -> Iterator[tuple[str, str]]:
     """All pairs, inputs first.
 
-    Two inputs overlap as the caller made them, unless the run gave one of them another storage.
+    Two inputs overlap as the caller made them, unless the run gave one of them a new storage.
     """
     yield from ((one, other) for index, other in enumerate(names) for one in names[:index])
 
@@ -67,16 +67,16 @@ def _witness(one: Region, other: Region) -> Witness | Unknown:
     answer = decide(one, other)
     if isinstance(answer, (Witness, Unknown)):
         return answer
-    # Both decisions are exact, so one of them has a bug: to go on would be a guess.
+    # Both deciders are exact, so one of them has a bug, and any verdict would be a guess.
     raise InternalError(
         f"the deciders of overlap disagree on {one} and {other}: please report these two regions"
     )
 
 
 def _new_self_overlaps(ours: dict[str, Region], theirs: dict[str, Region]) -> Iterator[Difference]:
-    """Outputs with two elements that share a byte, which in eager share none."""
+    """Outputs that overlap themselves (two elements share a byte) and do not in eager."""
     for name, region in theirs.items():
-        # An output that eager expands overlaps itself there as well.
+        # An output of `expand` overlaps itself in eager, too.
         is_new = overlaps_itself(region) and not overlaps_itself(ours[name])
         if is_new and name.startswith("output"):
             shown = Violation("aliasing", "output overlaps itself", name)

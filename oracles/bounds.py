@@ -1,4 +1,4 @@
-"""Oracle *bounds*: code writes only into its inputs, and into its buffers while they are alive."""
+"""Oracle *bounds*: code writes only into its inputs, and into its buffers while they are live."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from aliasproof.oracles.observation import Observation
 from aliasproof.oracles.oracle import Needs, Oracle, StandaloneCheck, shows_some
 from aliasproof.oracles.verdict import HOLDS, Report, Violation
 
-# For a script: what `aliasproof.ir.guarded_memory` does, for torch alone.
+# For a reproducer: what `aliasproof.ir.guarded_memory` does, written with torch only.
 GUARDED_BUFFERS = '''
 memories, pattern = [], 255
 
@@ -58,7 +58,7 @@ def inputs():
 
 
 def judge(contract: Contract, eager: Observation, target: Observation, trace: Trace) -> Report:
-    """Report each buffer with bytes around it that were written."""
+    """Report each buffer whose red zone was written."""
     if target.memory is None:
         return HOLDS
     differences = [

@@ -1,4 +1,4 @@
-"""Calls of operators in uninterpreted execution: their steps, what they read, what matters."""
+"""Calls of operators in uninterpreted execution: their steps, the data they read, constants."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from aliasproof.oracles.forms import COMMUTATIVE, SCATTERS
 
 aten = torch.ops.aten
 
-# Of their tensors, these ops read only the metadata. The values that they give are constants.
+# These ops read only the metadata of their tensors. The values that they return are constants.
 _METADATA_READ = {
     "zeros_like",
     "ones_like",
@@ -31,7 +31,7 @@ _METADATA_READ = {
     "full",
     "_foreach_zero",
 }
-# These also read only the metadata of `self`, but the values that they give are random.
+# These also read only the metadata of `self`, but the values that they return are random.
 _STORES_RANDOM = {
     "uniform",
     "normal",
@@ -46,7 +46,7 @@ _STORES_RANDOM = {
 }
 _SCALES_ADDEND = {"addmm", "addmv", "addbmm", "baddbmm", "addr"}
 TORCH = {"aten", "prims"}
-# Arguments of torch's ops that do not change the values computed; `dtype` shows in the result.
+# Arguments of torch's ops that do not change the values computed; the result shows the `dtype`.
 _NO_MATTER = {
     "memory_format",
     "layout",
@@ -67,7 +67,7 @@ _STEPS: dict[Any, Callable[..., Any]] = {
 
 
 def steps(op: OpOverload | HigherOrderOperator) -> Callable[..., Any] | None:
-    """A function that calls the ops that an op consists of; None if it is not made of others.
+    """A function that calls the ops that an op consists of; None if it consists of no others.
 
     Higher-order ops have one, and so do composite ops. A dispatch mode meets composite ops only in
     inference mode.
@@ -83,7 +83,7 @@ def steps(op: OpOverload | HigherOrderOperator) -> Callable[..., Any] | None:
         if kernel is None:
             raise Rejected(f"what {op} does cannot be followed")
         return kernel
-    # With a kernel of its own it is not decomposed in eager either.
+    # An op with a kernel of its own is not decomposed in eager either.
     return op.decompose if is_composite(op) and not _has_kernel(op) else None
 
 
@@ -108,8 +108,8 @@ def is_out(op: OpOverload, index: int) -> bool:
 
 
 def item(given: dict[str, Any], index: int, count: int) -> dict[str, Any]:
-    """The arguments for one item of a call on lists."""
-    # All lists of that length have an item per result; other arguments are for all items.
+    """The arguments for item `index` of a call on lists with `count` items."""
+    # All lists of that length have one item per result; other arguments apply to all items.
     lists = {
         name: value
         for name, value in given.items()
@@ -119,7 +119,7 @@ def item(given: dict[str, Any], index: int, count: int) -> dict[str, Any]:
 
 
 def takes_lists(given: dict[str, Any]) -> bool:
-    """Whether an argument is a list with tensors in it."""
+    """Whether an argument is a list that contains tensors."""
     return any(
         isinstance(value, (list, tuple)) and any(True for _ in tensors_in(value))
         for value in given.values()
@@ -127,7 +127,7 @@ def takes_lists(given: dict[str, Any]) -> bool:
 
 
 def commutes(op: OpOverload, given: dict[str, Any]) -> bool:
-    """Whether the order of the operands does not matter; with a factor (`alpha`) it does."""
+    """Whether the order of the operands does not matter. With a factor (`alpha`), it does."""
     named = op.namespace == "aten" and op.overloadpacket.__name__ in COMMUTATIVE
     return named and given.get("alpha", 1) == 1
 
@@ -158,32 +158,32 @@ def _base_name(op: OpOverload) -> str:
 
 
 def is_constant(op: OpOverload, given: dict[str, Any]) -> bool:
-    """Whether the values that it gives come from no input."""
+    """Whether the values that an op returns depend on no input."""
     # Two draws with equal arguments give different values.
     if facts(op).random:
         return False
     not_read = unread(op, given)
-    # The tensors that are not read give only sizes and dtype, which the result shows.
+    # Tensors that are not read give only sizes and dtype, which the result shows.
     read = [value for name, value in given.items() if name not in not_read]
     return torch_name(op) in _METADATA_READ or not any(True for _ in tensors_in(read))
 
 
 def matters(op: OpOverload, name: str, value: Any) -> bool:
-    """Whether a plain argument can change the values that are computed."""
+    """Whether this argument, which is no tensor, can change the values that are computed."""
     return not isinstance(value, torch.Generator) and (
         op.namespace not in TORCH or name not in _NO_MATTER
     )
 
 
 def unread(op: OpOverload, given: Mapping[str, Any]) -> set[str]:
-    """The tensors whose metadata matters and whose contents do not."""
+    """The arguments of which an op uses the metadata and not the contents."""
     name, names = torch_name(op), set()
     # By their documentation, `beta=0` ignores the addend, also a NaN in it.
     if given.get("beta") == 0 and name in _SCALES_ADDEND:
         names.add("self")
     if name in _STORES_RANDOM or (name == "bernoulli" and "p" in given):
         names.add("self")
-    # torch overwrites `out=` arguments. An op of another library may read its own.
+    # torch overwrites `out=` arguments. An op of another library may read them.
     if op.namespace in TORCH or torch.Tag.out in op.tags:
         arguments = enumerate(op._schema.arguments)
         names.update(argument.name for index, argument in arguments if is_out(op, index))
@@ -191,7 +191,7 @@ def unread(op: OpOverload, given: Mapping[str, Any]) -> set[str]:
 
 
 def as_index(op: OpOverload, given: dict[str, Any]) -> tuple[OpOverload, dict[str, Any]]:
-    """The call of `index` that an `index_select` is; any other call as it is.
+    """An `index_select` as a call of `index`; any other call unchanged.
 
     A compiler may decompose one to the other, and eager may call both.
     """

@@ -22,24 +22,24 @@ if TYPE_CHECKING:
     from aliasproof.oracles.missed import Opportunity
     from aliasproof.oracles.observation import Observation
 
-# That both raise says nothing about values, and nothing does that is seen on graphs alone.
+# *errors* compares no values, and the others only see graphs: neither is a verdict on results.
 _NOT_RESULTS = ("errors", "equivalence", "clobbers", "invariants")
 
 
-# Of two runs beside each other, as texts: what it is, eager's, the target's.
+# One line of two runs side by side: its name, eager's text, the target's text.
 Row: TypeAlias = tuple[str, str, str]
 
 
 @dataclass(frozen=True, slots=True)
 class EagerResult:
-    """The eager run, and what is shown of it as texts.
+    """The eager run, and texts that show it.
 
     `unjudged` says why no target can be compared with this run; None if targets can be.
-    `raised` is the exception in one line; None if eager returns. There is no observation if the run
-    is undefined, and neither observation nor trace if it is in another process. `names` are those
-    of inputs and outputs, where the function has names for them. `outputs`, and `inputs`
-    afterwards, are texts. `rounded` is the op since which values are compared with a tolerance.
-    `unspecified` is a call that only this device runs in one way. `torch` is the version.
+    `raised` is the exception in one line; None if eager returns. `observation` is None if the run
+    is undefined in eager; `observation` and `trace` are None if they are in another process.
+    `names` are the user's names of inputs and outputs, where the function has them. `outputs` and
+    `inputs` (after the run) are texts. `rounded` is the first op after which values are compared
+    with a tolerance. `unspecified` is a call that torch does not specify. `torch` is the version.
     """
 
     observation: Observation | None
@@ -54,7 +54,7 @@ class EagerResult:
     torch: str = ""
 
     def without_tensors(self) -> EagerResult:
-        """The result with its texts alone, which can be sent from process to process.
+        """The result without tensors, so that it can be sent from process to process.
 
         Tensors can be large, and a copy would lose what they share.
         """
@@ -63,14 +63,14 @@ class EagerResult:
 
 @dataclass(frozen=True, slots=True)
 class TargetResult:
-    """What the oracles report about one target, by name.
+    """What the oracles report about one target, by the oracle's name.
 
     `after` is the target that this one builds on. `observation` is its run; None if nothing was
-    compared. `missed` is what its last graph could have done in place; None if that was not asked,
-    or if the graph is wrong or incomplete. `eager` is the eager run that it was compared with, if
-    that is another one than the check's. `wrong_part` is the pass after which the target is
-    wrong, if attribution found one. `died` says how a process died that compared it, in any run.
-    `rows` are both runs beside each other, if they differ.
+    compared. `missed` lists what its last graph could do in place; None if this was not searched,
+    or if the graph is wrong or incomplete. `eager` is the eager run that the target was compared
+    with, if it is not the eager run of the check. `wrong_part` is the pass after which the target
+    is wrong, if attribution found one. `died` says how a process died during a comparison, in any
+    run. `rows` show both runs side by side, if they differ.
     """
 
     target: str
@@ -94,7 +94,7 @@ class TargetResult:
 
     @property
     def violated(self) -> bool:
-        """True if the target violates its contract, in both of two runs."""
+        """True if the target violates its contract in both of two runs."""
         return bool(self.violations)
 
     @property
@@ -104,15 +104,15 @@ class TargetResult:
 
     @property
     def notes(self) -> list[Violation]:
-        """All differences of graphs alone."""
+        """All differences that only graphs show."""
         return [note for report in self.reports.values() for note in report.notes]
 
     @property
     def verdict(self) -> Verdict:
         """The verdict on the target: that of its worst report.
 
-        What oracles on results cannot decide, no other oracle decides. An oracle on graphs that is
-        unknown leaves it at the results.
+        Only oracles on results can leave it undecided: an oracle on graphs that is unknown does not
+        change the verdict.
         """
         if any(report.differences for report in self.reports.values()):
             return Verdict.VIOLATED if self.violated else Verdict.DOCUMENTED
@@ -123,27 +123,27 @@ class TargetResult:
 
     @property
     def judged(self) -> bool:
-        """True if the target was compared with eager in all results.
+        """True if all results of the target were compared with eager.
 
-        What is wrong before a user's code was compared, too.
+        A layer upstream of the user's code that is wrong counts as compared, too.
         """
         return self.inherits or self.verdict not in (Verdict.UNKNOWN, Verdict.NOT_APPLICABLE)
 
     @property
     def inherits(self) -> bool:
-        """True if a layer before a user's code is wrong."""
+        """True if a layer upstream of the user's code is wrong."""
         return any(report.inherited for report in self.reports.values())
 
 
-# What `Check.exit_status` answers beside 0.
+# The exit statuses of a check, beside 0.
 DIFFERS, NOTHING_JUDGED = 1, 4
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """The outcome of a check. `notes` say what was done to make the function comparable.
+    """The outcome of a check of `name`.
 
-    `name` is that of what was checked.
+    `notes` say what was changed to make the function comparable.
     """
 
     eager: EagerResult
@@ -168,8 +168,8 @@ class Check:
     def exit_status(self, *, strict: bool = False) -> int:
         """0 if targets were judged and none is violated, 1 if one is, 4 if none was judged.
 
-        It is 4, too, if a process died and no violation explains that. A difference
-        that a target documents is no violation. With `strict`, notes count.
+        It is 4, too, if a process died and no violation explains that. A documented difference is
+        no violation. With `strict`, notes count as violations.
         """
         if self.violated or (strict and any(result.notes for result in self.results.values())):
             return DIFFERS
@@ -197,7 +197,7 @@ class Check:
         return f"<table>{table}</table><ul>{items}</ul>"
 
     def already_in(self, result: TargetResult, violation: Violation) -> str | None:
-        """The earliest target that `result.target` builds on and that shows the difference too.
+        """The earliest target that `result.target` builds on and that already shows the difference.
 
         None if there is none, or if it was not checked.
         """

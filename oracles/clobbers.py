@@ -48,7 +48,7 @@ from aliasproof.oracles.verdict import (
 def judge(contract: Contract, stages: Sequence[StageRun], trace: Trace) -> Report:
     """Judge each stage against the one before it; the first has none before it."""
     pairs = [(None, stages[0]), *pairwise(stages)] if stages else []
-    # Then a call of the program has such arguments, too, and it is defined.
+    # If so, a call of the program has overlapping operands, too, and it is defined in eager.
     overlaps = trace.overlapping_operands
     report = of_all_stages([judge_stage(run, before, overlaps=overlaps) for before, run in pairs])
     differences = [Difference(Promise.NO_CLOBBERS, violation) for violation in report.violations]
@@ -58,8 +58,8 @@ def judge(contract: Contract, stages: Sequence[StageRun], trace: Trace) -> Repor
 def judge_stage(run: StageRun, before: StageRun | None = None, *, overlaps: bool = False) -> Report:
     """Judge a stage that writes.
 
-    `before` is the functional stage that it was made from, run on equal inputs. Without it, the
-    meaning of later reads is unknown, so each instruction is judged by itself alone. With
+    `before` is the functional stage that it was made from, run on equal inputs. Without `before`,
+    nothing says which value a later read should get, so each instruction is judged by itself. With
     `overlaps`, arguments of our custom operators may overlap each other.
     """
     # Without writes there is nothing to clobber.
@@ -82,24 +82,24 @@ def judge_stage(run: StageRun, before: StageRun | None = None, *, overlaps: bool
 
 
 def _unless_raised(run: StageRun, report: Report) -> Report:
-    """After an error, the rest of the stage is unknown."""
+    """Unknown if the run raised: the rest of the stage did not run."""
     return report if run.error is None else Report(Verdict.UNKNOWN, reason=run.raised)
 
 
 def _by_itself(
     run: StageRun, node: NodeRun, call: NodeCall, *, overlaps: bool
 ) -> Iterator[Violation]:
-    """What an instruction does wrong whatever the others do."""
+    """Violations by an instruction that do not depend on other instructions."""
     # Without an operator, the order of its reads and writes is unknown.
     written = call.written if call.op is not None else []
-    # Such an operator computes in memory of its own (`aliasproof.ir.custom_operators`).
+    # Our custom operators compute in memory of their own (`aliasproof.ir.custom_operators`).
     ours = call.op is not None and call.op.namespace == NAMESPACE
     overlaps = ours and (overlaps or is_composite(call.op))
     place = run.name(node.node)
     for index, target in enumerate(written):
         evidence = {"writes": _evidence(target)}
         for item, operand in () if overlaps else _items(call.read):
-            # A `_foreach_` op works on one item of its lists after the other, or on all at once.
+            # A `_foreach_` op works on its items one after the other, or on all at once.
             own = item == index or call.op is None or not is_foreach(call.op)
             if not operand.written and _reads_elsewhere(call, target, operand, own=own):
                 kind = "reads bytes that it overwrites at other positions"
@@ -116,7 +116,7 @@ def _by_itself(
 
 
 def _items(operands: Sequence[Operand]) -> Iterator[tuple[int, Operand]]:
-    """Each operand with its index in the list that is its argument."""
+    """Each operand with its index in its list argument."""
     seen: Counter[str] = Counter()
     for operand in operands:
         yield seen[operand.argument], operand
@@ -124,13 +124,13 @@ def _items(operands: Sequence[Operand]) -> Iterator[tuple[int, Operand]]:
 
 
 def _reads_elsewhere(call: NodeCall, target: Operand, operand: Operand, *, own: bool) -> bool:
-    """Whether it reads bytes of the target for another element than the one stored there.
+    """Whether a call reads bytes of the target for another element than the one stored there.
 
-    `own` says that it reads the operand only to compute this target.
+    `own`: the call reads the operand only to compute this target.
     """
     assert call.op is not None
     number_first = read_as_number_first(call.op, operand.argument, len(operand.location.sizes))
-    # A kernel may read a 0-d operand into a number before it writes anything.
+    # A kernel may load a 0-d operand as a number before it writes anything.
     if number_first or not _overlap_in_kernel(call.op, target, operand):
         return False
     same = target.location.same_elements(operand.location)
@@ -168,11 +168,11 @@ def _elementwise(op: OpOverload) -> bool:
 
 
 def _stores_twice(call: NodeCall, target: Operand) -> bool:
-    """Whether it stores several values to one byte."""
+    """Whether a call stores several values to one byte."""
     assert call.op is not None
     if call.op is torch.ops.aten.copy_.default:
         return call.conflicts  # whether the values differ shows only in the run
-    # `dropout_` of nothing stores nothing. Whether it does, only the run knows.
+    # `dropout_` with probability 0 stores nothing. Only the run knows whether it does.
     if facts(call.op).random and is_composite(call.op):
         return False
     # A fill stores the same value everywhere.

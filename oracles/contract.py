@@ -1,7 +1,7 @@
-"""`Contract`: what a target promises, and what its documentation excepts.
+"""`Contract`: the promises of a target, and the exceptions that its documentation makes.
 
-Oracles compare always. The contract only names what they find: `Contract.report` sorts differences
-into violations, documented differences and notes.
+Oracles always compare everything. `Contract.report` then sorts the differences that they find into
+violations, documented differences and notes.
 """
 
 from __future__ import annotations
@@ -54,10 +54,10 @@ class Promise(Enum):
     NOTED = "each value in its graphs has metadata"
 
 
-# Where the second promise is waived, the first one is, too.
+# A waiver of the value also waives the key.
 WIDER = {Promise.STRIDE_OF_PART: Promise.STRIDE}
 
-# Nothing that a caller sees depends on these.
+# These are visible in graphs only; no result depends on them.
 ON_GRAPHS_ALONE = {Promise.GRAPHS, Promise.GRAPH_METADATA, Promise.NOTED}
 
 
@@ -66,7 +66,7 @@ class Difference:
     """A difference from eager and the promise that it breaks.
 
     `error` is what the target raised. `of_input` is the index of the input that the promise is
-    about, if it is about one.
+    about; None if it is about no input.
     """
 
     promise: Promise
@@ -78,14 +78,14 @@ class Difference:
 # --- who raised an error --------------------------------------------------------------------------
 
 NATIVE = "native code"
-# It drops the traceback of an error that native code raised below the code of a graph.
+# This module drops the traceback of an error that native code raised below the code of a graph.
 _DROPS_TRACEBACK = "torch.fx.graph_module"
 
 
 def raiser(error: BaseException) -> str | None:
     """The module whose `raise` or `assert` raised an error; None without a traceback.
 
-    `NATIVE` if no such statement did, so that the error comes from a call or an operator.
+    `NATIVE` if there was no such statement: a call or an operator raised it.
     """
     innermost = next(reversed([*_traceback(error)]), None)
     if innermost is None:
@@ -105,15 +105,15 @@ def _traceback(error: BaseException) -> Iterator[TracebackType]:
 
 
 def _made_of(error: BaseException) -> Iterator[BaseException]:
-    """The error, the one that it was made of, and so on.
+    """The error, then the error that it was made of, and so on.
 
-    An error that was raised while another one was handled, without a word about it, is its own.
+    An error raised while another one was handled counts as made of it, except after `from None`.
     """
     made: BaseException | None = error
     while made is not None:
         yield made
         before = made.__context__ if made.__suppress_context__ else None
-        # Dynamo and Inductor name what a backend raised.
+        # Dynamo and Inductor keep a backend's error in `inner_exception`.
         made = getattr(made, "inner_exception", None) or made.__cause__ or before
 
 
@@ -124,8 +124,8 @@ def _made_of(error: BaseException) -> Iterator[BaseException]:
 class Waiver:
     """A promise that is not made, and the reason: a sentence with its source.
 
-    For eager runs with `unless`, the promise is made after all. With `only`, it is waived for the
-    inputs for which that holds, given by index.
+    With `unless`, the promise is made after all for the eager runs for which that holds. With
+    `only`, it is waived only for the inputs (given by index) for which that holds.
     """
 
     promise: Promise
@@ -135,7 +135,7 @@ class Waiver:
 
     @property
     def limitation(self) -> Limitation:
-        """What it is called where it explains a difference."""
+        """The name of this clause where it explains a difference."""
         return Limitation(f"does not promise '{self.promise.value}'", self.reason)
 
     def applies(self, trace: Trace, of_input: int | None) -> bool:
@@ -147,7 +147,7 @@ class Waiver:
 
 @dataclass(frozen=True, slots=True)
 class Precondition:
-    """What must be true of an eager run for the target to promise anything about it."""
+    """A condition on the eager run; where it is not met, the target promises nothing."""
 
     name: str
     reason: str
@@ -155,7 +155,7 @@ class Precondition:
 
     @property
     def limitation(self) -> Limitation:
-        """What it is called where it explains a difference."""
+        """The name of this clause where it explains a difference."""
         return Limitation(f"requires '{self.name}'", self.reason)
 
 
@@ -164,9 +164,9 @@ class Refusal:
     """An error that the target is documented to raise: it does not support the program.
 
     `message` is a regular expression. `when` is the documented condition: the same error for
-    another eager run is a violation. So is an error with the same message that is of none of the
-    types `raises` (empty: of any type), or that none of the modules `raised_by`, or of those below
-    them, raised (see `raiser`).
+    another eager run is a violation. An error with this message is a violation, too, if its type is
+    not in `raises` (empty: any type), or if no module in `raised_by`, or below one of those, raised
+    it (see `raiser`).
     """
 
     name: str
@@ -182,7 +182,7 @@ class Refusal:
         return Limitation(f"refuses '{self.name}'", self.reason)
 
     def covers(self, error: BaseException, trace: Trace) -> bool:
-        """Whether this is the documented error, or was made of it."""
+        """Whether this is the documented error, or was made of it (see `_made_of`)."""
         return self.when(trace) and any(map(self._is, _made_of(error)))
 
     def _is(self, error: BaseException) -> bool:
@@ -196,7 +196,7 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Dispute:
-    """Violations that maintainers doubt to be bugs, and where they said so."""
+    """Violations that maintainers doubt to be bugs, with a link to where they said so."""
 
     name: str
     reason: str
@@ -218,7 +218,7 @@ class Contract:
     def report(
         self, differences: Iterable[Difference], trace: Trace, otherwise: Report = HOLDS
     ) -> Report:
-        """Name the differences that an oracle found. `otherwise` is the report without any."""
+        """Sort the differences that an oracle found. `otherwise` is the report without any."""
         violations, documented, notes = [], [], []
         for difference in differences:
             limitation = self.limitation(difference, trace)
@@ -231,14 +231,13 @@ class Contract:
         return with_differences(violations, documented, notes, otherwise)
 
     def limitation(self, difference: Difference, trace: Trace) -> Limitation | None:
-        """The clause that covers a difference, the most exact one first; None if none does."""
+        """The most specific clause that covers a difference; None if none does."""
         error = difference.error
         refusal = None if error is None else self.refusal(error, trace)
         if refusal is not None:
             return refusal.limitation
         waiver = self.waiver(difference.promise, trace, difference.of_input)
-        # To compute by other arithmetic is no difference of its own
-        # (`aliasproof.oracles.equivalence`).
+        # Other arithmetic does not excuse a difference (see `aliasproof.oracles.equivalence`).
         if waiver is not None and waiver.promise is not Promise.EQUIVALENCE:
             return waiver.limitation
         return self.outside(trace)
@@ -247,7 +246,7 @@ class Contract:
         """Why the target promises nothing for this eager run; None if it promises something."""
         if trace.unspecified is not None:
             return Limitation("unspecified in eager", trace.unspecified)
-        # Where the function catches that error, it goes on in another way.
+        # If the function catches that error, eager and target continue differently.
         if trace.overlap_error and (raised := self.waiver(Promise.SAME_OVERLAP_ERROR, trace)):
             return raised.limitation
         unmet = self.unmet(trace)
@@ -271,7 +270,7 @@ class Contract:
         )
 
     def refusal(self, error: BaseException, trace: Trace) -> Refusal | None:
-        """The documented refusal that this error is, or None."""
+        """The first documented refusal that covers this error, or None."""
         return next((known for known in self.refusals if known.covers(error, trace)), None)
 
     def _violation(self, difference: Difference, trace: Trace) -> Violation:
@@ -293,7 +292,7 @@ def _with_evidence(violation: Violation, key: str, reason: str) -> Violation:
 
 
 def always(trace: Trace) -> bool:
-    """Of a refusal whose message says enough, such as which operator is not supported."""
+    """For a refusal whose message is specific enough, such as one that names the operator."""
     return True
 
 
@@ -323,7 +322,7 @@ def changes_metadata(trace: Trace) -> bool:
 
 
 def as_written(trace: Trace) -> bool:
-    """Each call can be decomposed in one way only."""
+    """Each call has exactly one possible decomposition."""
     return trace.as_written is True
 
 
@@ -358,10 +357,10 @@ def no_overlapping_as_strided(trace: Trace) -> bool:
 
 
 def is_merged(trace: Trace, index: int) -> bool:
-    """The input is on a written storage with other inputs, some of which may overlap."""
+    """The input shares a written storage with other inputs, some of which may overlap."""
     storage = trace.inputs[index].storage
-    # AOTAutograd tells some interleaved inputs apart, others not (`compute_overlapping_inputs`). It
-    # merges all inputs of the storage if two may overlap.
+    # AOTAutograd proves some interleaved inputs disjoint, others not
+    # (`compute_overlapping_inputs`). It merges all inputs of the storage if two may overlap.
     spans = sorted(
         view.region.interval
         for view in trace.inputs
@@ -393,12 +392,12 @@ def comes_from_expand(difference: Difference, trace: Trace) -> bool:
         refused = re.search(_INVERSE_OF_EXPAND_RAISES, str(difference.error)) is not None
         return bool(trace.overlapping_writes) and refused
     place = re.search(r"(?:input|output) \d+", difference.shown.place)
-    # The write changes no layout and no sharing.
+    # The write cannot change layouts or aliasing.
     of_data = difference.promise in (Promise.VALUES, Promise.INPUTS, Promise.EQUIVALENCE)
     return of_data and place is not None and place[0] in trace.from_expanded
 
 
-# It computes `base + sum_to_size(written - base)`, which some dtypes have no kernels for.
+# The inverse of `expand` computes `base + sum_to_size(written - base)`; some dtypes lack kernels.
 _INVERSE_OF_EXPAND_RAISES = r"Subtraction, the `-` operator|\"add_stub\" not implemented"
 
 
@@ -437,7 +436,7 @@ def _is_written(region: Region, trace: Trace) -> bool:
 
 
 def _overlapping_groups(inputs: Sequence[InputLocation]) -> list[list[InputLocation]]:
-    """The inputs in groups: those in one group overlap, directly or through others of the group."""
+    """Group the inputs: two are in one group if they overlap, directly or through other inputs."""
     groups: list[list[InputLocation]] = []
     for view in inputs:
         joined = [view]
@@ -452,7 +451,7 @@ def _overlapping_groups(inputs: Sequence[InputLocation]) -> list[list[InputLocat
 
 
 def _overlaps_without_stride_0(region: Region) -> bool:
-    """Whether the region overlaps itself also without its expanded dims."""
+    """Whether the region overlaps itself even without its expanded dims."""
     kept = [
         (size, stride) for size, stride in zip(region.sizes, region.strides, strict=True) if stride
     ]

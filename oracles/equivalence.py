@@ -2,15 +2,15 @@
 
 Both run on value hashes (`aliasproof.oracles.uninterpreted`), wrappers and epilogues included. Then
 the storages of the inputs and the outputs must have equal hashes. If they do not, some values of
-the inputs show a difference. So a wrong element is seen also behind `x * 0` or `relu`, and among
-equal values. No tolerance is needed.
+the inputs show a difference. So the oracle finds a wrong element also behind `x * 0` or `relu`, and
+among equal values. It needs no tolerance.
 
-A value that depends on no input is left to *values*: one run decides it for all inputs. Both runs
-may have computed it in other ways, since compilers fold constants. A second pair of
-runs, in which the inputs start with other hashes, shows which values depend on none.
+A value that depends on no input is left to *values*: one run decides it for all inputs. The two
+runs may have computed such a value differently, since compilers fold constants. A second pair of
+runs, in which the inputs start with other hashes, shows which values depend on no input.
 
-This is a promise of its own: a target that does arithmetic (`x * 2` for `x + x`) leaves other
-hashes, and may be right.
+This is a promise of its own: a target that does other arithmetic (`x * 2` for `x + x`) leaves other
+hashes, and may be correct.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from aliasproof.oracles.verdict import Report, Verdict, Violation
 
 # --- stored differences ---------------------------------------------------------------------------
 #
-# Differences in the storages of inputs, named as users know them: by an input and an element.
+# Differences in the storages of inputs, named as users know them: an element of an input.
 
 
 @dataclass(frozen=True, slots=True)
 class InputView:
-    """The layout of an input as it was passed, in the storage with that index."""
+    """The layout of an input as it was passed; `storage` is the index of its storage."""
 
     number: int
     storage: int
@@ -72,7 +72,7 @@ def input_views(inputs: Sequence[torch.Tensor]) -> tuple[InputView, ...]:
 
 
 def _around(byte: int, views: Sequence[InputView]) -> str:
-    """Bytes of a storage by the inputs that view it: 'bytes after input 1's view'."""
+    """Name bytes of a storage by the inputs that view it: 'bytes after input 1's view'."""
     last = max(views, key=lambda view: view.ends[1])
     first = min(views, key=lambda view: view.ends[0])
     if byte >= last.ends[1]:
@@ -92,12 +92,12 @@ KIND = "wrong symbolic value"
 class ValueHashes:
     """The value hashes that one run left.
 
-    `storages` are those of the storages that the inputs came with, per byte; `inputs` and `outputs`
-    have one more dim than the tensors, for the bytes of an element. `data_dependent_op` names the
-    first op that read tensor data (`item`, `nonzero`), if one did: then the hashes are those for
-    these inputs only. Outputs that are not tensors are None. `computing` counts the calls of ops
-    that compute. `composites` are the composite ops that computed; None if the run did not look.
-    `views` are the inputs as they were passed. `seed` decides the hashes of the inputs.
+    `storages` are per byte of the storages that the inputs came with; `inputs` and `outputs` have
+    one more dim than the tensors, for the bytes of an element. `data_dependent_op` names the first
+    op that read tensor data (`item`, `nonzero`), if one did: then the hashes hold for these inputs
+    only. Outputs that are not tensors are None. `computing` counts the calls of ops that compute.
+    `composites` are the composite ops that computed; None if the run did not record them. `views`
+    are the inputs as they were passed. `seed` decides the hashes of the inputs.
     """
 
     storages: tuple[Array, ...]
@@ -120,16 +120,16 @@ def run_uninterpreted(
     composites: bool = False,
     seed: int = 0,
 ) -> ValueHashes:
-    """Run a function on inputs, which it may mutate. Raises what it raises.
+    """Run a function on inputs, which it may mutate. Re-raises the function's errors.
 
-    Two runs can be compared if they have the same `seed`. If `named`, the symbolic values behind
-    the hashes are kept, which takes time and memory. If `composites`, the run is in inference mode,
-    where composite ops show.
+    Runs with the same `seed` can be compared. With `named`, the symbolic values behind the hashes
+    are kept, which takes time and memory. With `composites`, the function runs in inference mode,
+    where a dispatch mode sees composite ops.
     """
     mode = UninterpretedMode(inputs, SymbolicValues() if named else None, seed)
     views = input_views(inputs)  # now, since the run may change their metadata
     # Hashes are computed modulo 2^64.
-    # Dynamo runs nothing below a dispatch mode, and keeps in mind that it did not.
+    # Dynamo skips functions that it meets below a dispatch mode, also in later runs.
     eager = torch.compiler.set_stance("force_eager")
     inference = torch.inference_mode() if composites else torch.no_grad()
     with inference, np.errstate(over="ignore"), eager, mode:
@@ -170,7 +170,7 @@ def judge(
     if waiver is not None and contract.outside(trace) is None:
         called = _other_operators(eager, target)
         if called is not None:
-            # Other arithmetic may be right, so it neither breaks a promise nor is it documented.
+            # Other arithmetic may be correct, so it is no violation, and not documented either.
             place = _violation(*wrong[0], eager, target).place
             reason = (
                 f"not shown equal: {place} is computed by other operators ({called});"
@@ -204,7 +204,7 @@ def _with_constants_of_eager(
 ) -> tuple[ValueHashes, ValueHashes]:
     """Two runs of the target, with eager's hash for each value that depends on no input.
 
-    The two runs of each have different seeds, so such a value has equal hashes in both.
+    Each side runs with two seeds; a value that depends on no input has one hash in both runs.
     """
     runs = (*eager, *target)
     storages = [_constants_of(_same_size(index, *runs)) for index in range(len(eager[0].storages))]
@@ -223,9 +223,9 @@ def _with_constants_of_eager(
 
 
 def _constants_of(hashes: Sequence[Any]) -> Sequence[Any]:
-    """The hashes of the target in two runs, those of eager where all four do not vary.
+    """The target's hashes in two runs, with eager's where neither side varies with the seed.
 
-    `hashes` are those of two runs in eager, and then of the target's two.
+    `hashes` are those of eager's two runs, then those of the target's two runs.
     """
     eager, target = hashes[:2], hashes[2:]
     sizes = {None if each is None else each.shape for each in hashes}
@@ -237,23 +237,23 @@ def _constants_of(hashes: Sequence[Any]) -> Sequence[Any]:
 
 
 def _other_operators(eager: ValueHashes, target: ValueHashes) -> str | None:
-    """The operators by which the target may compute the same; None if it calls only eager's."""
+    """The operators that explain other arithmetic; None if the target calls only eager's."""
     called = target.computing - eager.computing
     return ", ".join(sorted(called)) or None
 
 
 def differences(eager: ValueHashes, target: ValueHashes) -> list[tuple[str, int]]:
-    """What has other hashes: 'storage', 'input' or 'output', and its index.
+    """Where hashes differ: 'storage', 'input' or 'output', and its index.
 
     Tensors of other sizes are left to *metadata*.
     """
     wrong = []
-    # Whole storages: also bytes that no input shows must end as in eager.
+    # Whole storages: bytes that no input views must end as in eager, too.
     for index in range(len(eager.storages)):
         one, other = _same_size(index, eager, target)
         if not np.array_equal(one, other):
             wrong.append(("storage", index))
-    if not wrong:  # equal storages, but `set_` may have given an input another one
+    if not wrong:  # equal storages, but `set_` may have given an input a different one
         pairs = enumerate(zip(eager.inputs, target.inputs, strict=True))
         wrong += [
             ("input", index)
@@ -272,7 +272,7 @@ def differences(eager: ValueHashes, target: ValueHashes) -> list[tuple[str, int]
 def _same_size(index: int, *runs: ValueHashes) -> tuple[Array, ...]:
     """The hashes of a storage in each run, extended to the larger size.
 
-    A kernel may grow a storage to work in it, which is not a difference.
+    A kernel may resize a storage to work in it, which is not a difference.
     """
     # The bytes that the other storage lacks count as unwritten there.
     most = max(run.storages[index].size for run in runs)
@@ -319,7 +319,7 @@ def _violation(what: str, index: int, eager: ValueHashes, target: ValueHashes) -
 def _expressions(
     expected: int, actual: int, eager: ValueHashes, target: ValueHashes
 ) -> dict[str, Any]:
-    """Both symbolic values, and where the target begins to compute something else."""
+    """Both symbolic values, and the first computation in which the target differs."""
     ours, theirs = eager.symbols, target.symbols
     if ours is None or theirs is None:
         return {}

@@ -1,7 +1,7 @@
 """Operators that compute the same: functional and mutating forms, and views behind copies.
 
-Both are read off schemas. (The reference pass has its own version of this: the judge must not share
-code that it judges.)
+Both are derived from schemas. (The reference pass has its own version: the judge must not share
+code with what it judges.)
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ SCATTERS: dict[OpOverload, OpOverload] = {
 }
 
 
-# Names of ops that give the same bits in either order of their operands, in place or not.
-# `maximum` is not one of them: of 0. and -0. it returns the first or the second.
+# Names of ops, in place or not, that give the same bits in either order of their operands. Not
+# `maximum`: of 0. and -0. it returns the first or the second.
 COMMUTATIVE = {
     "add",
     "mul",
@@ -50,7 +50,7 @@ def functional_form(op: OpOverload) -> OpOverload | None:
     # `<<=` is `__ilshift__`
     plain = f"__{name[3:]}" if name.startswith("__i") else name.removesuffix("_")
     candidates = (plain, f"{plain}_functional", name, f"{name}_functional")
-    # Of `add_` it is `add`, of `normal_` it is `normal_functional`, of an `out=` form its own name.
+    # `add` for `add_`, `normal_functional` for `normal_`; an `out=` form keeps its name.
     for packet in filter(None, map(_packet, candidates)):
         for overload in _overloads(packet):
             if _is_functional_form(overload, op):
@@ -89,7 +89,7 @@ def out_form(op: OpOverload) -> OpOverload | None:
 
 
 def _twins(op: OpOverload) -> Iterator[OpOverload]:
-    """The overloads that have this op as their functional form."""
+    """The overloads whose functional form is this op."""
     if op.namespace != "aten":
         return
     name = op.overloadpacket.__name__
@@ -115,7 +115,7 @@ def view_of_copy(op: OpOverload) -> OpOverload | None:
 
 
 def _overloads(packet: OpOverloadPacket) -> list[OpOverload]:
-    # `getattr`, not `packet.__getattr__`: that would make new overloads, unequal to the old ones.
+    # `getattr`, not `packet.__getattr__`: that creates new overloads, unequal to the existing ones.
     return [getattr(packet, name) for name in packet.overloads()]
 
 

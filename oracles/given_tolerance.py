@@ -1,7 +1,7 @@
-"""A tolerance that a user gives, in place of what is known about rounding.
+"""A tolerance that a user gives, in place of the known rounding errors.
 
-It holds for all floating-point values that this process compares, whichever oracle asks, so it is
-no argument of each of them.
+It applies to all floating-point values that this process compares, in every oracle, so it is not
+passed as an argument.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextvars import ContextVar
 from typing import TypeAlias
 
-# Relative and absolute; None for the one that is not given.
+# Relative and absolute; None for one that is not given.
 GivenTolerance: TypeAlias = tuple[float | None, float | None]
 NONE_GIVEN: GivenTolerance = (None, None)
 
@@ -19,13 +19,13 @@ _given: ContextVar[GivenTolerance] = ContextVar("given tolerance", default=NONE_
 
 
 def compare_within(given: GivenTolerance) -> None:
-    """Compare with this tolerance from now on."""
+    """Use this tolerance from now on."""
     _given.set(given)
 
 
 @contextlib.contextmanager
 def compared_within(given: GivenTolerance) -> Iterator[None]:
-    """Compare with this tolerance while this context is entered."""
+    """Use this tolerance in this context."""
     token = _given.set(given)
     try:
         yield
@@ -34,7 +34,7 @@ def compared_within(given: GivenTolerance) -> Iterator[None]:
 
 
 def given_limits(usual: tuple[float, float]) -> tuple[float, float] | None:
-    """The given tolerance, with the usual one in place of what is not given; None without any."""
+    """The given tolerance, completed by the usual one; None if none is given."""
     given = _given.get()
     if given == NONE_GIVEN:
         return None

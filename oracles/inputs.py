@@ -1,4 +1,4 @@
-"""Oracle *inputs*: inputs end as in eager, on their whole storages, also outside the views."""
+"""Oracle *inputs*: inputs end as in eager, with the bytes of their storages outside the views."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from aliasproof.oracles.values import (
 )
 from aliasproof.oracles.verdict import HOLDS, Report, Violation
 
-# Of an input to which a run gives another layout: which of its two views is wrong.
+# If a run changes the layout of an input, this says which of its two views is wrong.
 AS_PASSED = "the tensor as it was passed"
 
 
@@ -30,7 +30,7 @@ def judge(contract: Contract, eager: Observation, target: Observation, trace: Tr
     """Compare each input's values, then the bytes of its storage that no input covers."""
     differences: list[Difference] = []
     unknown = False
-    # A run may resize an input or give it another storage (`set_`). So both views of it are
+    # A run may resize an input or give it another storage (`set_`). So two views of the input are
     # compared: the one that was passed, and the one that the run left.
     pairs = zip(
         zip(eager.before, target.before, strict=True),
@@ -56,7 +56,7 @@ def judge(contract: Contract, eager: Observation, target: Observation, trace: Tr
                 difference["seen through"] = AS_PASSED
             shown = Violation("inputs", kind, f"input {index}", difference)
             differences.append(Difference(promise, shown))
-    # A wrong input is wrong in its storage as well: one difference is reported once.
+    # A wrong input makes its storage wrong, too: one difference is reported once.
     if not differences:
         violations, open_around = _around(contract, eager, target, trace)
         unknown = unknown or open_around
@@ -124,7 +124,7 @@ def _uncovered_bytes(storage: torch.UntypedStorage, views: list[torch.Tensor]) -
 def _equal_values(
     ours: torch.Tensor, theirs: torch.Tensor, dtype: torch.dtype, tolerance: Tolerance
 ) -> torch.Tensor:
-    """Per byte, whether it belongs to equal values: all NaNs are equal."""
+    """Per byte, whether it belongs to an element that is equal in both; NaNs are equal."""
     equal = ours == theirs
     if dtype.is_floating_point or dtype.is_complex:
         # The storage may end with a part of an element.

@@ -1,12 +1,12 @@
 """Oracle *invariants*: stages are well-formed, have true metadata, and mutate only at the end.
 
-The invariants are a table, one per line, and each looks at one run of a stage. They mirror what FX
-graphs keep between passes (`torch/_inductor/fx_passes/README.md`). Differences:
+The invariants are a table, one per line; each checks one run of a stage. They mirror what FX graphs
+keep between passes (`torch/_inductor/fx_passes/README.md`), except that:
 
 - a node mutates if its schema says so, or if a version counter changes,
 - metadata is compared with a run on real tensors,
-- what decides nothing is not compared: strides, offset and storage of tensors without elements, and
-  the strides of dims of size 1.
+- metadata that no access depends on is not compared: strides, offset and storage of tensors without
+  elements, and the strides of dims of size 1.
 
 The specification of tinygrad (`tinygrad/uop/spec.py`) is the model for the form.
 """
@@ -29,10 +29,10 @@ from aliasproof.oracles.verdict import HOLDS, Report, Verdict, Violation, of_all
 
 # --- noted metadata -------------------------------------------------------------------------------
 #
-# `Noted`: the metadata that a graph has of a tensor, beside the tensor's location in a run.
+# `Noted`: a tensor's metadata in a graph, and the tensor's location in a run.
 #
-# Each of the functions at the end compares one property. It returns the property as noted and as
-# in the run, if the two differ.
+# Each function at the end of this section compares one property. If the graph and the run differ
+# in it, the function returns both values.
 
 
 NotedAndReal: TypeAlias = tuple[object, object]
@@ -40,10 +40,10 @@ Differs: TypeAlias = Callable[[torch.Tensor, Location], NotedAndReal | None]
 
 
 class Noted(NamedTuple):
-    """A tensor of a node: the metadata of it, and its location in the run.
+    """A tensor of a node: its metadata in the graph, and its location in the run.
 
     `knows_storage` says whether the metadata comes from one run on fakes, so that its offset and
-    storage mean something. A trace on real tensors notes each value on a fake in a mode of its own
+    storage are valid. A trace on real tensors stores each value as a fake of a separate mode
     (`extract_val` in `torch/fx/experimental/proxy_tensor.py`), with size, strides and dtype only.
     """
 
@@ -54,9 +54,9 @@ class Noted(NamedTuple):
 
 
 def noted_tensors(run: StageRun) -> list[Noted]:
-    """All tensors that the graph has metadata of; lists and tuples are read in order.
+    """All tensors that have metadata in the graph; lists and tuples are read in order.
 
-    A node whose metadata has another number of tensors than its value is left out.
+    Leaves out a node whose metadata has another number of tensors than its value.
     """
     triples = []
     for node in run.nodes:
@@ -64,7 +64,7 @@ def noted_tensors(run: StageRun) -> list[Noted]:
         if len(metas) == len(node.locations):
             pairs = zip(metas, node.locations, strict=True)
             triples += [(node.node, meta, location) for meta, location in pairs]
-    # If two fakes have the same mode, a run on fakes made all of them.
+    # If two fakes have the same mode, one run on fakes made all of them.
     modes = [id(getattr(meta, "fake_mode", None)) for _, meta, _ in triples]
     knows_storage = len(set(modes)) < len(modes)
     return [Noted(node, meta, location, knows_storage) for node, meta, location in triples]
@@ -79,7 +79,7 @@ def sizes(meta: torch.Tensor, location: Location) -> NotedAndReal | None:
 
 
 def strides(meta: torch.Tensor, location: Location) -> NotedAndReal | None:
-    """Compared where the sizes agree, and only for dims of size 2 or more."""
+    """The strides of dims of size 2 or more, where the sizes agree."""
     if 0 in location.sizes or sizes(meta, location) is not None:
         return None
     # An index along a dim of size 1 is always 0, so its stride is never used.
@@ -90,10 +90,10 @@ def strides(meta: torch.Tensor, location: Location) -> NotedAndReal | None:
 
 
 def offset(meta: torch.Tensor, location: Location) -> NotedAndReal | None:
-    """The offset in the storage, of tensors with elements."""
+    """The offset in the storage, for tensors with elements."""
     if 0 in location.sizes:
         return None
-    # An offset may be symbolic, as sizes and strides may.
+    # An offset may be symbolic, like sizes and strides.
     differ = _lists([meta.storage_offset()], [location.offset])
     return differ and (meta.storage_offset(), location.offset)
 
@@ -106,7 +106,7 @@ def lazy_bits(meta: torch.Tensor, location: Location) -> NotedAndReal | None:
 
 
 def _lists(noted: Sequence[Any], real: Sequence[int]) -> NotedAndReal | None:
-    """Both lists, if they differ. A symbol equals any number."""
+    """Both lists, if they differ. A symbolic value equals any number."""
     if len(noted) == len(real) and all(
         one == other for one, other in zip(noted, real, strict=True) if isinstance(one, int)
     ):
@@ -131,7 +131,7 @@ class BrokenInvariant(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """What an invariant looks at."""
+    """The input of an invariant."""
 
     run: StageRun
     noted: Sequence[Noted]
@@ -141,8 +141,8 @@ class Seen(NamedTuple):
 class Invariant:
     """An invariant: the kind of its violations, and a function that finds them.
 
-    `functional` invariants hold for functional stages only. Those on metadata are about
-    `node.meta["val"]` alone.
+    `functional` invariants hold for functional stages only. Those on metadata check only
+    `node.meta["val"]`.
     """
 
     broken: str
@@ -162,7 +162,7 @@ class Invariant:
 
 
 def ill_formed(seen: Seen) -> Iterator[BrokenInvariant]:
-    """What `Graph.lint` asks: unique names, nodes of this graph, targets that exist."""
+    """What `Graph.lint` checks: unique names, nodes of this graph, targets that exist."""
     if next(used_before_definition(seen), None) is not None:
         return  # lint would report the same fault a second time
     graph = seen.run.stage.graph.graph
@@ -183,7 +183,7 @@ def used_before_definition(seen: Seen) -> Iterator[BrokenInvariant]:
 
 # --- mutation -------------------------------------------------------------------------------------
 
-# An epilogue writes the contents of inputs (copy_), and the metadata that the program gave them.
+# An epilogue writes the contents of inputs (copy_), and their metadata (set_, resize_).
 _EPILOGUE = (aten.copy_.default, aten.set_.source_Tensor, aten.resize_.default)
 
 
@@ -204,7 +204,7 @@ def writes_elsewhere(seen: Seen) -> Iterator[BrokenInvariant]:
 
 
 def computes_late(seen: Seen) -> Iterator[BrokenInvariant]:
-    """After the epilogue has begun, a call makes more than a view."""
+    """A call after the start of the epilogue that computes, so is more than a view."""
     begun: fx.Node | None = None
     for node in seen.run.nodes:
         if node.node.target in _EPILOGUE:
@@ -214,13 +214,13 @@ def computes_late(seen: Seen) -> Iterator[BrokenInvariant]:
 
 
 def reads_late(seen: Seen) -> Iterator[BrokenInvariant]:
-    """A read of bytes that the epilogue has overwritten; to return them does not count."""
+    """A read of bytes that the epilogue has overwritten; returning them does not count."""
     written: list[tuple[fx.Node, Operand]] = []
     for node in seen.run.nodes:
         call = node.call
         if call is None:
             continue
-        # A view of overwritten bytes reads nothing yet.
+        # A view of overwritten bytes does not read them yet.
         reads = call.read if call.written or call.is_data_dependent or node.new_locations else ()
         for operand in reads:
             writer = _writer(operand, written)
@@ -251,7 +251,7 @@ def _mutating(run: StageRun) -> Iterator[tuple[fx.Node, NodeCall]]:
 
 
 def missing(seen: Seen) -> Iterator[BrokenInvariant]:
-    """A value without metadata, in a graph in which others have some."""
+    """A value without metadata, in a graph where other values have metadata."""
     if not any("val" in node.node.meta for node in seen.run.nodes):
         return
     for node in seen.run.nodes:
@@ -280,7 +280,7 @@ def untrue(
 ) -> Callable[[Seen], Iterator[BrokenInvariant]]:
     """Metadata that differs from the run.
 
-    `on_storages` properties mean something only in metadata that knows its storage.
+    With `on_storages`, the property is checked only in metadata with a valid storage.
     """
 
     def faults(seen: Seen) -> Iterator[BrokenInvariant]:
@@ -296,7 +296,7 @@ def untrue(
 
 
 def shares(*, as_noted: bool) -> Callable[[Seen], Iterator[BrokenInvariant]]:
-    """Two values share a storage, and their metadata does not; if `as_noted`, the reverse."""
+    """Values that share a storage in the run and not in metadata; if `as_noted`, the reverse."""
 
     def faults(seen: Seen) -> Iterator[BrokenInvariant]:
         first_in: dict[int, tuple[int, fx.Node]] = {}
@@ -314,10 +314,10 @@ def shares(*, as_noted: bool) -> Callable[[Seen], Iterator[BrokenInvariant]]:
 
 
 def _storages(seen: Seen) -> Iterator[tuple[fx.Node, int, int]]:
-    """Each tensor's node, its storage as noted, and the number of its storage in the run.
+    """Each tensor's node, its storage in the metadata, and the number of its storage in the run.
 
-    Fakes of tensors without elements are often on a storage of their own, also in torch's cache of
-    fake results. Such tensors have no byte to share.
+    Leaves out tensors without elements: they have no byte to share, and their fakes often have a
+    storage of their own, also in torch's cache of fake results.
     """
     for tensor in seen.noted:
         if tensor.knows_storage and 0 not in tensor.location.sizes:

@@ -1,4 +1,4 @@
-"""The table of oracles, and the judgement of all of them on one run of a target."""
+"""The table of oracles, and the judgement of all oracles on one run of a target."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from aliasproof.oracles.oracle import Needs, Oracle
 from aliasproof.oracles.stage_run import StageRun
 from aliasproof.oracles.verdict import Documented, Report, Violation, not_applicable
 
-# In the order in which a violation counts as the main one: the most visible symptom first. *errors*
-# must be the first: `judge` asks the others only if neither run raised. What code does to memory
-# comes next: it explains values, and they depend on chance.
+# The order decides which violation is the main one: the most visible symptom first. *errors* must
+# be the first: `judge` runs the others only if neither run raised. What code does to memory comes
+# next: it explains wrong values, which depend on chance.
 ORACLES: tuple[Oracle, ...] = (
     errors.ORACLE,
     bounds.ORACLE,
@@ -50,12 +50,12 @@ ORACLES: tuple[Oracle, ...] = (
 ON_RESULTS = tuple(oracle.name for oracle in ORACLES if oracle.needs is Needs.RESULTS)
 ON_GRAPHS = tuple(oracle.name for oracle in ORACLES if oracle.needs is not Needs.RESULTS)
 EVERY_ORACLE = tuple(oracle.name for oracle in ORACLES)
-# Asked only of generated code, whose buffers are guarded.
+# Used only for generated code, whose buffers are guarded.
 ON_MEMORY = (bounds.ORACLE, uninitialised.ORACLE)
 
 
 def asked(*, paths: bool, memory: bool) -> tuple[str, ...]:
-    """The oracles that are asked about runs, in their order.
+    """The names of the oracles that apply to runs, in their order.
 
     `paths` says whether outputs have paths, and `memory` whether buffers are guarded.
     """
@@ -68,7 +68,7 @@ def asked(*, paths: bool, memory: bool) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """The report of each oracle, by its name."""
+    """The report of each oracle, by the oracle's name."""
 
     reports: Mapping[str, Report]
 
@@ -87,20 +87,20 @@ def judge(contract: Contract, eager: Observation, target: Observation, trace: Tr
     """Compare what a target's run left behind with what eager's run left behind.
 
     After an error there is nothing to compare, so only *errors* decides. If the two runs leave
-    things at other paths, only *structure* does. It has no report if outputs have no paths, and
-    the oracles of memory have none if no buffer was guarded.
+    objects at different paths, only *structure* decides. *structure* has no report if outputs have
+    no paths, and the oracles of memory have none if no buffer was guarded.
     """
     if eager.error and target.error and eager.called and target.called:
-        # Both raise in the backward pass. A compiler may refuse a function at once whose backward
-        # pass raises in eager; if both returned, what there was before that pass is compared.
+        # Both raise in the backward pass. A compiler may refuse at compile time a function whose
+        # backward pass raises. If both calls returned, the results before that pass are compared.
         return judge(contract, eager.called, target.called, trace)
     names = asked(paths=bool(eager.paths or target.paths), memory=target.memory is not None)
     asked_here = (oracle for oracle in ORACLES if oracle.name in names)
     errors, *others = (oracle for oracle in asked_here if oracle.needs is Needs.RESULTS)
-    # Outputs and inputs of a run that raised are those of some moment in the middle.
+    # A run that raised leaves outputs and inputs in an intermediate state.
     raised = eager.error is not None or target.error is not None
     elsewhere = not raised and structure.other_path(eager, target) is not None
-    # Autograd forbids to read some views after a write to their base.
+    # Autograd forbids reading some views after a write to their base.
     with torch.no_grad():
         reports = {errors.name: errors.judge(contract, eager, target, trace)}
         for oracle in others:
@@ -117,7 +117,7 @@ def judge(contract: Contract, eager: Observation, target: Observation, trace: Tr
 def with_memory(
     judgement: Judgement, contract: Contract, runs: tuple[Observation, Observation], trace: Trace
 ) -> Judgement:
-    """The judgement, after more was found out about what the target did to its memory."""
+    """The judgement, extended by the oracles of memory once the target's memory use is known."""
     if any(run.error is not None for run in runs):
         return judgement
     reports = {each.name: each.judge(contract, *runs, trace) for each in ON_MEMORY}
@@ -125,7 +125,7 @@ def with_memory(
 
 
 def all_not_applicable(reason: str, oracles: Iterable[str] = ON_RESULTS) -> Judgement:
-    """The judgement on a run that these oracles have nothing to say about."""
+    """The judgement where none of these oracles applies."""
     return Judgement({name: not_applicable(reason) for name in oracles})
 
 
@@ -136,12 +136,12 @@ def judge_graphs(
     stages: Sequence[StageRun],
     trace: Trace,
 ) -> Judgement:
-    """Judge what the results of one run do not show.
+    """Judge what results of one run cannot show: value hashes and stages.
 
     `hashes` are the value hashes that eager and target left. `spelled` repeats these two runs with
     another seed and keeps the symbolic values. `stages` has a run of each stage, in their order.
     """
-    # The arguments of an oracle, by what it needs. Those on results are not asked here.
+    # The arguments of an oracle, by what it needs. Oracles on results do not run here.
     arguments: dict[Needs, tuple[object, ...]] = {
         Needs.SYMBOLIC_RUN: (*hashes, trace, spelled),
         Needs.STAGES: (stages, trace),

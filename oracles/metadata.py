@@ -1,6 +1,6 @@
 """Oracle *metadata*: sizes, dtypes, strides and offsets equal eager's.
 
-Of outputs all four are compared, of inputs after the run all except offsets.
+Outputs are compared in all four, inputs (after the run) in all except offsets.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ def judge(contract: Contract, eager: Observation, target: Observation, trace: Tr
     differences: list[Difference] = []
     given = {tensor.untyped_storage().data_ptr() for tensor in eager.before}
     for index, (expected, actual) in enumerate(zip(eager.outputs, target.outputs, strict=False)):
-        # Where in its storage a tensor starts matters only if another tensor shares its bytes.
+        # The offset of a tensor in its storage matters only if another tensor shares its bytes.
         place = f"output {index}"
-        # The last reader is the one of the offset.
+        # The last reader reads the offset.
         readers = _READERS if _shares_bytes(place, eager) else _READERS[:-1]
         if isinstance(expected, torch.Tensor) and expected in trace.gradients:
             readers = _OF_GRADIENTS
@@ -47,7 +47,7 @@ def _compare(
     readers: tuple[Reader, ...],
     given: Container[int],
 ) -> Iterator[Difference]:
-    """What differs. `given` are the addresses of the storages of the inputs."""
+    """The differences of one output. `given` are the addresses of the storages of the inputs."""
     if not isinstance(expected, torch.Tensor) or not isinstance(actual, torch.Tensor):
         return
     for promise, name, read in readers:
@@ -77,7 +77,7 @@ def _compare_inputs(place: str, ours: torch.Tensor, theirs: torch.Tensor) -> Ite
 def _strides(tensor: torch.Tensor) -> list[int] | None:
     """The strides that decide where elements are, in elements.
 
-    None for a tensor without elements, and no stride for dims of size 1.
+    None for a tensor without elements; strides of dims of size 1 are left out.
     """
     if tensor.numel() == 0:
         return None
@@ -85,7 +85,7 @@ def _strides(tensor: torch.Tensor) -> list[int] | None:
 
 
 def _is_part(tensor: torch.Tensor) -> bool:
-    """Whether the tensor is a view that leaves out elements between its own."""
+    """Whether the tensor is a view that skips elements between its own."""
     region = Region.of(tensor)
     start, end = region.interval
     gaps = end - start > region.numel * region.itemsize
@@ -93,7 +93,7 @@ def _is_part(tensor: torch.Tensor) -> bool:
 
 
 def _in_order(expected: torch.Tensor, actual: torch.Tensor) -> bool:
-    """Whether two tensors have one size, and their dims are in the same order in memory."""
+    """Whether two tensors have equal sizes, and their dims are in the same order in memory."""
     ours, theirs = _strides(expected), _strides(actual)
     if expected.shape != actual.shape or ours is None or theirs is None:
         return False
@@ -121,7 +121,7 @@ _READERS: tuple[Reader, ...] = (
     ),
 )
 
-# Nothing says which strides autograd gives to a gradient (docs/oracles.md).
+# The strides of gradients are unspecified (docs/oracles.md).
 _OF_GRADIENTS = tuple(reader for reader in _READERS if reader[0] is Promise.SIZE_AND_DTYPE)
 
 _CHECKS = {

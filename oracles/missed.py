@@ -1,12 +1,12 @@
-"""Missed opportunities: what a stage could do in place, and copies that it could leave out.
+"""Missed opportunities: what a stage could compute in place, and copies that it could leave out.
 
-Each opportunity is proved by a trial. The stage is changed at one node and compared with itself, by
+Each opportunity is proved by a trial. The stage is changed at one node and compared with itself by
 the oracles that compare a target with eager, with the strongest contract: values, inputs, aliasing,
 metadata, and equivalence, so for all values. Definedness watches the changed run, so a call that
-reads what it writes does not count. A change that holds was missed. It is kept while the search
-goes on, so that no storage is counted twice.
+reads what it writes does not count. If no oracle finds a difference, the opportunity was missed.
+The change is kept for the rest of the search, so that no storage is counted twice.
 
-A missed opportunity is not a bug. It is a report of its own.
+A missed opportunity is not a bug, so it has a report of its own.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ class Opportunity:
 
 
 def missed_opportunities(stage: Stage, inputs: FreshInputs) -> list[Opportunity]:
-    """What a stage missed, in the order of its nodes. `inputs` gives fresh inputs.
+    """The missed opportunities of a stage, in node order. `inputs` gives fresh inputs.
 
     Captured tensors of the module are judged as further inputs: each run gets clones of them, and
-    their contents must stay. Raises what the stage raises.
+    must not change their contents. Re-raises the stage's errors.
     """
     graph, opportunities = stage.graph.graph, []
     captured = list(_captured_tensors(stage.graph).values())
@@ -80,7 +80,7 @@ def missed_opportunities(stage: Stage, inputs: FreshInputs) -> list[Opportunity]
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """What a graph leaves behind, and the bytes of the storages behind each node's result."""
+    """The results of a graph's run, and the bytes of the storages behind each node's result."""
 
     observation: Observation
     trace: Trace
@@ -96,11 +96,11 @@ class _Run:
         return cls(observation, trace, _hashes(module, graph, inputs), interpreter.nbytes)
 
     def same(self, module: fx.GraphModule, graph: fx.Graph, inputs: FreshInputs) -> bool:
-        """Whether another graph leaves the same behind, for all values of the inputs."""
+        """Whether another graph has the same results, for all values of the inputs."""
         interpreter = _Interpreter(module, graph)
         try:
             changed, _ = observe_eager(interpreter.run_with_captured, inputs())
-        # The changed graph reads what it writes, or similar.
+        # For example, the changed graph reads what it writes.
         except Undefined:
             return False
         # The cheap oracles first: most changes fail here.
@@ -119,7 +119,7 @@ def _hashes(
 
 
 class _Interpreter(fx.Interpreter):
-    """Runs a graph, and notes the bytes of the storages behind each node's result."""
+    """Runs a graph, and records the bytes of the storages behind each node's result."""
 
     def __init__(self, module: fx.GraphModule, graph: fx.Graph) -> None:
         super().__init__(module, graph=graph)
@@ -171,9 +171,9 @@ def _node_named(graph: fx.Graph, name: str) -> fx.Node:
 
 
 def _changes(node: fx.Node) -> Iterator[tuple[str, Change]]:
-    """The ways to avoid new memory at a node: each in words, and as a change of the graph."""
+    """The ways to avoid new memory at a node: each in words, and as a change to the graph."""
     op = node.target
-    # Only functional ops always take new memory.
+    # Only functional ops always allocate.
     if not isinstance(op, OpOverload) or facts(op).kind is not Kind.FUNCTIONAL:
         return
     if op in _COPIES:

@@ -1,7 +1,7 @@
-"""Oracle *objects*: which outputs are one tensor object, and which are an input itself.
+"""Oracle *objects*: which outputs are the same tensor object, and which are an input object.
 
-What a caller does to the metadata of one object (`t_`, `resize_`, `requires_grad_`) shows in every
-name of it, and in no other tensor that shares its memory.
+When a caller changes the metadata of one object (`t_`, `resize_`, `requires_grad_`), every name of
+the object shows the change, and no other tensor that shares its memory does.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from aliasproof.oracles.verdict import Report, Verdict, Violation
 
 def judge(contract: Contract, eager: Observation, target: Observation, trace: Trace) -> Report:
     """Compare the identities of outputs, with inputs and with each other."""
-    # *values* reports another number of outputs.
+    # *values* reports a different number of outputs.
     if len(eager.outputs) != len(target.outputs):
         return Report(Verdict.UNKNOWN, reason="the outputs of eager and target cannot be matched")
     differences = [*_with_inputs(eager, target), *_among_outputs(eager, target)]

@@ -1,4 +1,4 @@
-"""`Observation`: what one run left behind, observed in the same way for eager and for a target."""
+"""`Observation`: what one run left behind, recorded in the same way for eager and for a target."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ class Observation:
     so that regions and identities stay valid while the observation lives. `before` are views of the
     inputs as they were passed: a run may give an input another shape or storage.
 
-    What a run of Python code leaves are outputs with `paths`, such as 'state.first'; then `kinds`
-    says of each what a caller sees besides its data and layout, such as its type. `called` is what
-    there was before the backward pass that follows a call, without gradients; None if no such pass
-    began. `memory` is what generated code did to its buffers; None if there is none.
+    Only runs of Python code name their outputs by `paths`, such as 'state.first'; then `kinds` has
+    the properties of each output that a caller sees besides its data and layout, such as its type.
+    `called` is the observation before the backward pass that follows a call, without gradients;
+    None if no such pass began. `memory` records what generated code did to its buffers, if any.
     """
 
     inputs: Sequence[torch.Tensor]
@@ -57,16 +57,16 @@ class Observation:
         return named
 
     def place_names(self) -> dict[str, str]:
-        """The path of each output, if the run names them so: of 'output 2', 'state.first'."""
+        """The path of each output, if outputs have paths: of 'output 2', 'state.first'."""
         return {f"output {index}": path for index, path in enumerate(self.paths)}
 
     def leaves(self) -> dict[str, object]:
-        """What the run left, by path; empty if it raised, or has no paths."""
+        """The outputs by path; empty if the run raised, or has no paths."""
         return dict(zip(self.paths, self.outputs, strict=True)) if self.paths else {}
 
     def regions(self) -> dict[str, Region]:
         """The byte region of each tensor, by the same names."""
-        # Computed once: several oracles ask, and the tensors do not change any more.
+        # Computed once: several oracles use the regions, and the tensors do not change any more.
         if not self._regions:
             self._regions = {name: Region.of(tensor) for name, tensor in self.tensors().items()}
         return self._regions
@@ -98,7 +98,7 @@ def observe(
             observation.outputs = pytree.tree_leaves(function(*inputs))
         # An error of a kernel belongs to this run, not to the next one.
         finish((*inputs, *observation.outputs))
-    # These say something about the harness, not about the function.
+    # These errors are about the harness, not about the function.
     except (Rejected, InternalError):
         raise
     except Exception as error:  # noqa: BLE001 - any error of the function is part of its run
@@ -125,21 +125,21 @@ def observe_eager(
     watch.trace.captured = getattr(function, "captured", None)
     watch.trace.is_program = isinstance(function, ProgramFunction)
     if isinstance(function, ProgramFunction):
-        # A program shows all ops that it calls. A Python function may call composite ones.
+        # A program lists all ops that it calls. A Python function may call composite ones.
         calls = function.program.instructions
         watch.trace.as_written = not any(is_composite(resolve(call.op)) for call in calls)
-        # The watch sees what a composite operator calls, and not the operator.
+        # The watch sees the ops that a composite operator calls, and not the operator itself.
         watch.trace.custom_write = any(
             call.mutates() and resolve(call.op).namespace == NAMESPACE for call in calls
         )
-    # Dynamo runs nothing below a dispatch mode, and keeps in mind that it did not. A later run of
+    # Dynamo skips functions that it meets below a dispatch mode, also in later runs. A later run of
     # `torch.cond` without the mode would then fail.
     with torch.compiler.set_stance("force_eager"):
         observation = observe(function, inputs, watch)
     watch.require_defined(observation.error)
     outputs = [output for output in observation.outputs if isinstance(output, torch.Tensor)]
     watch.require_initialised(outputs)
-    # Of inputs, whole storages are compared. `resize_` may have made them longer.
+    # Inputs are compared with their whole storages, which `resize_` may have made longer.
     kept = [*observation.before, *observation.inputs]
     watch.require_initialised([bytes_of(tensor.untyped_storage()) for tensor in kept])
     watch.trace.from_expanded = frozenset(_from_expanded(observation, watch.trace))

@@ -3,11 +3,11 @@
 There are four sorts of ops:
 
 - A move (`clone`, `cat`, `flip`, a view copy) passes on the hashes that it reads.
-- Of a pointwise op, the hash of an element depends on the op, its plain arguments, and the elements
-  that it reads at its position.
-- Of a matrix product, it depends on the elements of one row and one column (see `products`).
-- Of any other op, it depends on the op, its plain arguments, all elements that the op reads, and
-  its own position. Such an op is *opaque*: of what it computes, only the schema is known.
+- Pointwise op: the hash of an element depends on the op, its plain arguments (those that are not
+  tensors), and the elements that it reads at its position.
+- Matrix product: the hash depends on the elements of one row and one column (see `products`).
+- Any other op is *opaque*, since only its schema is known: the hash depends on the op, its plain
+  arguments, all elements that the op reads, and the position of the element.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ from aliasproof.oracles.value_hashes import (
 # `MOVES`: ops that pass on the value hashes that they read, in their order.
 
 
-# Of a call: its arguments by name, and its result.
+# The arguments of a call by name, and its result.
 MoveRule: TypeAlias = Callable[[HashedMemory, Mapping[str, Any], torch.Tensor], Array]
 
 
@@ -79,7 +79,7 @@ def in_order(memory: HashedMemory, given: Mapping[str, Any], result: torch.Tenso
 
 
 def _fill_rule(memory: HashedMemory, given: Mapping[str, Any], result: torch.Tensor) -> Array:
-    """One value everywhere: a tensor or a Python number."""
+    """One value for all elements: a tensor or a Python number."""
     value = given["value"]
     if isinstance(value, torch.Tensor):
         return memory.broadcast(value, result)
@@ -110,15 +110,14 @@ MOVES: dict[str, MoveRule] = {
 #
 # Matrix products in uninterpreted execution: an element depends on one row and one column.
 #
-# Composite operators call one product or another: `matmul` and `einsum` choose by sizes and
-# strides, `linear` also with a bias. All products count as one operator, so the choice makes no
-# difference.
+# Composite operators choose a product: `matmul` and `einsum` by sizes and strides, `linear` also by
+# whether there is a bias. All products count as one operator, so the choice makes no difference.
 
 
 aten = torch.ops.aten
 
 PRODUCTS = {aten.mm.default, aten.bmm.default, aten.mv.default, aten.dot.default}
-# A product and what is added to it. Arguments: the addend, then the two factors.
+# Products with an addend. Arguments: the addend, then the two factors.
 WITH_ADDEND: dict[OpOverload, OpOverload] = {
     aten.addmm.default: aten.mm.default,
     aten.baddbmm.default: aten.bmm.default,
@@ -129,12 +128,12 @@ WITH_ADDEND: dict[OpOverload, OpOverload] = {
 def product(memory: HashedMemory, left: torch.Tensor, right: torch.Tensor) -> Array:
     """The hash of each element of a product of matrices, batches of matrices or vectors."""
     rows, columns = memory.elements(left), memory.elements(right)
-    # Of a vector, the only dim is the one that is summed over.
+    # A vector has only the dim that is summed over.
     if right.dim() > 1:
         columns = np.swapaxes(columns, -1, -2)
     start = hash_of("product", left.shape[-1], left.dtype, right.dtype)
     ours, theirs = digests(rows), digests(columns)
-    # A sum, since the two factors of a term may be exchanged.
+    # A sum, since the two factors of a term commute.
     both = ours + theirs if right.dim() == 1 else ours[..., :, None] + theirs[..., None, :]
     return mixed(np.asarray(start + both))
 
@@ -147,18 +146,19 @@ def is_plain_sum(given: dict[str, Any]) -> bool:
 # --- selections -----------------------------------------------------------------------------------
 #
 # `hashes_of_selection`: ops that give elements of their operands, constants, or sums of elements.
+# `hashes_of_selection`: ops that return elements of their operands, constants, or sums of elements.
 #
-# Which elements, the op itself says: it runs on positions in place of values. Where it adds
-# elements, it runs on their hashes. Indices must be constants: else tensor data decide what goes
-# where.
+# The op itself shows which elements it selects: it runs on positions in place of values. If it adds
+# elements, it runs on their hashes. Indices must be constants; otherwise the selection depends on
+# tensor data.
 #
-# In such a sum, a constant zero is left out. So the sign of a zero that is added to another is
-# left to *values*.
+# Such a sum skips constant zeros. So *values* has to compare the sign of a zero that is added to
+# another zero.
 
 
-# These move all elements of their operands, and nothing else.
+# These only move elements, and move all elements of their operands.
 REORDERED = ("cat", "stack", "flip", "roll", "repeat")
-# The operands that they take elements of. All other tensors are indices.
+# The operands whose elements are selected. All other tensors are indices.
 SELECTED_FROM: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("cat", "stack"), ("tensors",)),
     **dict.fromkeys(("flip", "roll", "repeat", "tril", "triu", "constant_pad_nd"), ("self",)),
@@ -176,7 +176,7 @@ SELECTED_FROM: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("index_add", "index_copy", "put"), ("self", "source")),
     **dict.fromkeys(("scatter", "scatter_add"), ("self", "src")),
 }
-# With other arguments they scale, or combine elements otherwise than by a sum.
+# With other arguments, these ops scale elements, or combine them otherwise than by a sum.
 _PLAIN: dict[str, tuple[object, ...]] = {
     "alpha": (1,),
     "reduce": (None,),
@@ -190,7 +190,7 @@ Numbers: TypeAlias = npt.NDArray[np.float64]
 def hashes_of_selection(
     memory: HashedMemory, op: OpOverload, given: Mapping[str, Any], result: torch.Tensor
 ) -> Array | None:
-    """The hashes of the result; None if it is no such call."""
+    """The hashes of the result; None if the call is no selection."""
     names = SELECTED_FROM.get(torch_name(op))
     if names is None or any(
         given.get(name, plain[0]) not in plain for name, plain in _PLAIN.items()
@@ -209,7 +209,7 @@ def hashes_of_selection(
 def _selected(
     memory: HashedMemory, elements: Array, run: Callable[[Numbers], Numbers], result: torch.Tensor
 ) -> Array:
-    # Without elements, what remains are the constants that the op gives.
+    # With zeros as elements, the result has only the constants that the op inserts.
     constants = run(np.zeros(len(elements)))
 
     def share(numbers: Numbers) -> Numbers:
@@ -246,7 +246,7 @@ def _sums(hashes: Array, share: Callable[[Numbers], Numbers]) -> Array:
 def _on_numbers(
     op: OpOverload, given: Mapping[str, Any], names: Sequence[str]
 ) -> Callable[[Numbers], Numbers]:
-    """The op with these numbers, in order, in place of the elements of its operands."""
+    """The op as a function of numbers that replace, in order, the elements of its operands."""
 
     def run(numbers: Numbers) -> Numbers:
         rest = torch.from_numpy(numbers)
@@ -269,18 +269,18 @@ def _on_numbers(
 
 # --- operand sharing ------------------------------------------------------------------------------
 #
-# Which bytes the operands of an opaque call share, where one of them is written.
+# The bytes that operands of an opaque call share, if one of the operands is written.
 #
-# What such a call leaves may depend on that: it may read one operand after it wrote another. So
-# the sharing is a part of its value hash.
+# The result of such a call may depend on them: it may read one operand after it wrote another. So
+# the sharing is part of the call's value hash.
 
 
 def shared_with_written(op: OpOverload, given: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    """Which byte of an operand is which byte of another one, as a plain argument of the call.
+    """The sharing of bytes between operands, encoded as a plain argument of the call.
 
-    It is empty if no operand shares a byte with another one that is written, and the same for
-    operands at other addresses. torch's operators have rules of their own. Ours read all operands
-    before they write, except a few; so with one written argument, sharing changes nothing.
+    It is empty if no operand shares a byte with a written one, and it does not depend on addresses.
+    torch's operators have rules of their own. Our custom operators read all operands before they
+    write, except a few; so with one written argument, sharing changes nothing.
     """
     if op.namespace in TORCH or not facts(op).writes:
         return []
@@ -335,13 +335,13 @@ def _hash_of_bytes(tensors: list[torch.Tensor]) -> int:
 
 # --- dtype laws -----------------------------------------------------------------------------------
 #
-# What an op gives whatever its operand contains: `ceil` of integers, a pad of no elements.
+# Results that do not depend on the contents of the operand: `ceil` of integers, a pad of size 0.
 #
-# A compiler may leave such an op out. Laws of floating numbers are no part of this: `x * 0` is not
-# 0 where `x` is infinite.
+# A compiler may drop such an op. Laws of floating-point numbers do not belong here: `x * 0` is not
+# 0 if `x` is infinite.
 
 
-# They give a whole number as it is, and integers and bools are whole and finite.
+# These return a whole number unchanged, and integers and bools are whole and finite.
 _ROUND = {"ceil", "floor", "round", "trunc", "fix", "nan_to_num"}
 _ASK_FOR_SPECIAL_VALUES = {"isposinf", "isneginf", "isinf", "isnan"}
 
@@ -361,7 +361,7 @@ def gives_a_constant(op: OpOverload, given: Mapping[str, Any], result: torch.Ten
     if not (_is_whole(operand) and _is_whole(result)):
         return False
     factors = [given[name] for name in ("other", "scalar", "scalars") if name in given]
-    # `mul` of lists calls it `scalar` or `scalars`.
+    # `mul` of lists calls its factor `scalar` or `scalars`.
     by_zero = not any(isinstance(factor, torch.Tensor) for factor in factors) and factors == [0]
     return _name(op) in _ASK_FOR_SPECIAL_VALUES or (_name(op) == "mul" and by_zero)
 
@@ -380,9 +380,9 @@ def _is_whole(value: Any) -> TypeGuard[torch.Tensor]:
 
 
 class OpHashes:
-    """Computes the hashes of results. It counts the random draws of the run: each is different.
+    """Computes the hashes of results. Counts the random draws of the run, which all differ.
 
-    `computing` counts the calls of ops that compute, by what `call_name` gives.
+    `computing` counts the calls of ops that compute, by `call_name`.
     """
 
     def __init__(self, memory: HashedMemory) -> None:
@@ -401,7 +401,7 @@ class OpHashes:
         results = list(tensors_in(result))
         if torch_name(op) in ALLOCATES:
             return [None] * len(results)
-        # Before all other rules: constants hash like the bytes that they are.
+        # Before all other rules: a constant has the hashes of its bytes.
         if self._folds(op, given, results) or is_constant(op, given):
             return [self.memory.constant(tensor) for tensor in results]
         moved = self._hashes_of_move(op, given, results)
@@ -426,7 +426,7 @@ class OpHashes:
         if is_pointwise and not facts(op).random and not takes_lists(given):
             return [self._pointwise(op, given, results[0])]
         made = self._all_opaque(op, given, results)
-        # In evaluation, a batch norm hands its running statistics back as they are.
+        # In evaluation, a batch norm returns its running statistics unchanged.
         if op is aten._native_batch_norm_legit_functional.default and not given["training"]:
             made[3:] = [self.memory.read(given[name]) for name in ("running_mean", "running_var")]
         return made
@@ -434,11 +434,11 @@ class OpHashes:
     def _folds(
         self, op: OpOverload, given: Mapping[str, Any], results: Sequence[torch.Tensor]
     ) -> bool:
-        """Whether an op computes constants of constants, which a compiler may do beforehand.
+        """Whether an op computes constants from constants; a compiler may do this at compile time.
 
-        Only where all kernels give the same bits.
+        Only if all kernels give the same bits.
         """
-        # `as_strided_copy` reads what its operand does not cover.
+        # `as_strided_copy` reads bytes that its operand does not cover.
         if torch_name(op).startswith("as_strided"):
             return False
         not_read = unread(op, given)
@@ -464,12 +464,12 @@ class OpHashes:
         if view is aten.view.default:  # `view_copy` also accepts sizes that no view can have
             return [in_order(self.memory, given, results[0])]
         if view is not None:
-            # The view of the operand shows exactly what the copy has.
+            # The view of the operand shows exactly the contents of the copy.
             return [self.memory.read(tensor) for tensor in tensors_in(view(**given))]
         selection = hashes_of_selection(self.memory, op, given, results[0]) if results else None
         if selection is None:
             return None
-        # Which elements, an index decides, and it may come from an input on the other side.
+        # An index selects the elements; the other run may take this index from an input.
         self.computing[call_name(op, given)] += torch_name(op) not in REORDERED
         return [selection]
 
@@ -487,7 +487,7 @@ class OpHashes:
         self, op: OpOverload, given: Mapping[str, Any], result: torch.Tensor
     ) -> Array | None:
         addend, *factors = tensors_in(list(given.values()))
-        # The product as a tensor of its own, and then `add`: `linear` may call either.
+        # The product as a separate tensor, then `add`: `linear` may call either form.
         alone = WITH_ADDEND[op](*factors)
         self.memory.make(alone, self._hashes_of(WITH_ADDEND[op], factors, alone))
         return self._hashes_of(aten.add.Tensor, (alone, addend), result)
@@ -500,11 +500,11 @@ class OpHashes:
     def _dropout_without_drops(
         self, given: Mapping[str, Any], result: torch.Tensor, mask: torch.Tensor
     ) -> list[Array | None]:
-        """`native_dropout` where it drops nothing: a copy and ones, or what its kernel calls."""
+        """`native_dropout` that drops nothing: a copy and ones, or what its kernel calls."""
         operand = given["input"]
         if given["train"] is False:
             return [self.memory.read(operand), self.memory.constant(mask)]
-        # With a probability of zero, a mask is drawn, too.
+        # Even with a probability of zero, a mask is drawn.
         drawn = self._hashes_of(aten.bernoulli.p, (mask, 1.0), mask)
         self.memory.make(mask, drawn)
         masked = operand * mask
@@ -538,7 +538,7 @@ class OpHashes:
         return self.memory.constant(result) if gives_a_constant(op, given, result) else None
 
     def _pointwise(self, op: OpOverload, given: dict[str, Any], result: torch.Tensor) -> Array:
-        # Sizes are not part of the hash: an element depends only on what is at its position.
+        # Sizes are not part of the hash: an element depends only on the elements at its position.
         names, operands, plain = [], [], []
         for name, value in given.items():
             if isinstance(value, torch.Tensor):
@@ -546,7 +546,7 @@ class OpHashes:
                 operands.append(value)
             elif matters(op, name, value):
                 plain.append((name, value))
-        # With one weight for all operands, the sum does not depend on their order.
+        # With equal weights for all operands, the sum does not depend on their order.
         distinct = 0 if commutes(op, given) else 1
         dtypes = tuple(operand.dtype for operand in operands)
         total: Any = _start(plain_name(op), repr(plain), tuple(names), dtypes, result.dtype)
@@ -565,17 +565,17 @@ class OpHashes:
         self, op: OpOverload, given: dict[str, Any], results: Sequence[torch.Tensor]
     ) -> list[Array | None]:
         key = self.opaque_key(op, given)
-        # A kernel adds in int64. Where the narrow result is cut does not matter.
+        # A kernel adds in int64. When the result is cut to the narrow dtype does not matter.
         is_sum = torch_name(op) in _SUMS and _is_narrow_integer(results[0])
         if is_sum and not any(map(_is_inexact, tensors_in(list(given.values())))):
-            # A tensor that gives only sizes and dtype.
+            # On `meta`: only its sizes and dtype are used.
             wide = torch.empty(results[0].shape, dtype=torch.int64, device="meta")
             made = self.opaque(key, 0, wide)
             return [self.memory.converted(made, torch.int64, results[0].dtype)]
         return [self.opaque(key, index, tensor) for index, tensor in enumerate(results)]
 
     def opaque_key(self, op: OpOverload, given: dict[str, Any]) -> tuple[np.uint64, str]:
-        """A hash of an op, its plain arguments and all that it reads; and a label for that."""
+        """A hash of an op, its plain arguments and all that it reads; and a label for this hash."""
         not_read = unread(op, given)
         plain: list[tuple[str, Any]] = shared_with_written(op, given)
         read: list[tuple[str, Any]] = []
@@ -588,7 +588,7 @@ class OpHashes:
             self._draws += 1
             # Two runs that draw in the same order have equal hashes, as with one seed.
             plain.append(("draw", (self._draws, self.memory.seed)))
-        # Labels take time to build, and are used only with symbols.
+        # Labels take time to build, and are used only if symbols are kept.
         label = "" if self.memory.symbols is None else _label(op, plain)
         return hash_of(plain_name(op), plain, read), label
 
@@ -604,7 +604,7 @@ class OpHashes:
         return value
 
     def opaque(self, key: tuple[np.uint64, str], index: int, result: torch.Tensor) -> Array:
-        """The hashes of the result of that index, of an op with that key."""
+        """The hashes of result number `index` of an op with this key."""
         start, label = key
         sizes = tuple(result.shape)
         # The sizes are part of the hash: they decide which elements an op combines.
@@ -626,7 +626,7 @@ def call_name(op: OpOverload, given: Mapping[str, Any]) -> str:
     return _label(op, plain)
 
 
-# On integers, these give the same in a narrow dtype, or in int64 and then cut to the narrow dtype.
+# On integers, these give the same in a narrow dtype as in int64 cut to the narrow dtype.
 _SUMS = {"sum", "prod", "cumsum", "cumprod"}
 
 
@@ -635,9 +635,9 @@ def _is_narrow_integer(tensor: torch.Tensor) -> bool:
 
 
 def _has_one_form(tensor: torch.Tensor, *, zeros_differ: bool) -> bool:
-    """Whether all kernels give the same bits: NaN has several, and zero may have either sign.
+    """Whether all kernels give the same bits.
 
-    So may the parts of a complex number, whichever the op.
+    NaN has several forms. Zero may have either sign, in complex numbers whatever the op.
     """
     if not _is_inexact(tensor):
         return True

@@ -1,4 +1,4 @@
-"""`Oracle`: its name, the promise that it decides, what it needs, and the function that judges."""
+"""`Oracle`: its name, the promise that it decides, its inputs, and the function that judges."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from aliasproof.oracles.verdict import Report, Violation
 
 # --- standalone check -----------------------------------------------------------------------------
 #
-# `StandaloneCheck`: what an oracle on results compares, as source text that needs torch alone.
+# `StandaloneCheck`: what an oracle on results compares, as source text that needs torch only.
 
 
 Shows: TypeAlias = Callable[[Violation, str], bool]
 
 
 def shows_facts(violation: Violation, output: str) -> bool:
-    """Whether a script printed what the evidence says of eager and of the target."""
+    """Whether a script printed the evidence's facts about eager and the target."""
     return all(
         _has_line(output, label, violation.evidence.get(key))
         for label, key in (("expected: ", "eager"), ("actual:   ", "target"))
@@ -27,7 +27,7 @@ def shows_facts(violation: Violation, output: str) -> bool:
 
 
 def shows_change(expected: bool, actual: bool) -> Shows:
-    """Whether a script printed these two answers, of eager and of the target."""
+    """Checks that a script printed these two answers, for eager and for the target."""
 
     def shows(violation: Violation, output: str) -> bool:
         return _has_line(output, "expected: ", expected) and _has_line(output, "actual:   ", actual)
@@ -36,7 +36,7 @@ def shows_change(expected: bool, actual: bool) -> Shows:
 
 
 def shows_some(violation: Violation, output: str) -> bool:
-    """Whether a script printed an empty list of eager, and another one of the target."""
+    """Whether a script printed an empty list for eager, and another list for the target."""
     return _has_line(output, "expected: ", "[]") and _has_line(output, "actual:   ", "", r"\[.+\]")
 
 
@@ -50,12 +50,12 @@ def shows_elements(violation: Violation, output: str) -> bool:
 
 # NaN equals NaN.
 OTHER_ELEMENTS = "~torch.isclose(actual, expected, TOLERANCE, equal_nan=True)"
-# What a script prints of two tensors that differ. It is a pattern, too, so it has no brackets.
+# What a script prints about two tensors that differ. Also used as a pattern, so without brackets.
 ELEMENTS = "{count} of {of}, first {index}: {actual} for {expected}"
 
 
 def _pattern(value: object) -> str:
-    """A pattern for the text of a value. Evidence that two runs do not share is left out."""
+    """A pattern for the text of a value. None, where two runs may differ, matches any text."""
     return ".*" if value is None else re.escape(str(value))
 
 
@@ -66,16 +66,16 @@ def _has_line(output: str, label: str, value: object, pattern: str = "") -> bool
 
 @dataclass(frozen=True, slots=True)
 class StandaloneCheck:
-    """Expressions of a reproducer (see `campaigns/publish/reproducer.py`), which is to be short.
+    """Expressions for a reproducer (see `campaigns/publish/reproducer.py`), which must be short.
 
-    `facts` is what is compared of one run, and `what` says it in words. It may use the lists `args`
+    `facts` computes what is compared, and `what` says it in words. It may use the lists `args`
     (the inputs after the run) and `outputs`. The texts FIRST and SECOND become the tensors at
     fault, such as `outputs[0]`. Facts are compared with `==`. If they are tensors, `wrong` says
     which elements of `actual` and `expected` differ, with the text TOLERANCE for the tolerance.
     `helper` defines a function that `facts` uses.
 
-    `shows(violation, output)` says whether what a script printed is the evidence of a violation.
-    `by_kind` has other checks for violations whose kind starts with its first entry.
+    `shows(violation, output)` says whether a script printed the evidence of a violation. `by_kind`
+    has other checks, for violations whose kind starts with the first entry of a pair.
     """
 
     what: str
@@ -94,7 +94,7 @@ class StandaloneCheck:
 
 
 class Needs(Enum):
-    """What an oracle looks at. The comments give the arguments of its `judge`."""
+    """The inputs of an oracle. The comments give the arguments of its `judge`."""
 
     # contract, eager: Observation, target: Observation, trace
     RESULTS = "what the runs of eager and target leave behind"
@@ -108,9 +108,9 @@ class Needs(Enum):
 class Oracle:
     """One aspect in which a target is compared with eager.
 
-    `promise` is what it decides, in words. `judge` takes what `needs` names and answers with a
-    `Report`. Only oracles on results have a `check` for reproducers, which runs without this
-    project, and a `reason`: why what breaks the promise is a bug, as an issue says it.
+    `promise` is the promise that it decides, in words. `judge` takes the arguments that `needs`
+    names. Only oracles on results have a `check` for reproducers, which runs without this project,
+    and a `reason`: why breaking the promise is a bug, as an issue says it.
     """
 
     name: str

@@ -43,7 +43,7 @@ class Disjoint:
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """z3 gave up; `reason` has the time limit and z3's word for it ("canceled": out of time)."""
+    """z3 gave up; `reason` has the time limit and z3's own reason ("canceled": out of time)."""
 
     reason: str
 
@@ -89,13 +89,13 @@ def decide(a: Region, b: Region, timeout_ms: int = 2000) -> Witness | Disjoint |
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """z3 in this process: one context, one solver, and the names of the model.
+    """z3 in this process: one context, one solver, and the declared names.
 
-    A context takes milliseconds to make, so it lives as long as the process. The solver is `reset`,
-    not `push`ed and `pop`ped: after `pop` it keeps what it learned about which values to try first,
-    so the witness would depend on earlier questions (in 134 of 1,500 cases; `reset` costs half a
-    millisecond more per question). The names stay declared for the same reason: z3 orders terms by
-    when they were made.
+    Making a context takes milliseconds, so it lives as long as the process. The solver is `reset`,
+    not `push`ed and `pop`ped: after `pop` it remembers which values to try first, so the witness
+    would depend on earlier questions (in 134 of 1,500 cases; `reset` costs half a millisecond more
+    per question). The names stay declared for the same reason: z3 orders terms by the time of their
+    creation.
     """
 
     solver: Any
@@ -104,7 +104,7 @@ class Session:
 
     @classmethod
     def here(cls, purpose: str = "regions") -> Session:
-        """The session of this process for a purpose; a forked child makes its own."""
+        """The session of this process for a purpose; a forked child creates a new one."""
         key = (os.getpid(), purpose)
         if key not in _SESSIONS:
             context = z3.Context()
@@ -115,7 +115,7 @@ class Session:
 
     @property
     def context(self) -> Any:
-        """The context in which all terms of a question must be made."""
+        """The context in which all terms of a question must be created."""
         return self.solver.ctx
 
     def ask(
@@ -135,7 +135,7 @@ class Session:
                 f"z3 gave up, with a limit of {timeout_ms} ms: {self.solver.reason_unknown()}"
             )
         model = self.solver.model()
-        # A name that no assumption restricts has no value of its own: completion gives it one.
+        # A name that no assumption restricts has no value in the model: completion gives it one.
         return tuple(int(model.eval(name, model_completion=True).as_long()) for name in names)
 
 

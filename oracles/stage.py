@@ -1,4 +1,4 @@
-"""`Stage`: a graph that a target passes through, and what is known about it."""
+"""`Stage`: a graph that a target produces on the way, and its properties."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ class Stage:
     """A graph of ATen calls.
 
     A `functional` stage must not mutate, except in an epilogue of `copy_` into its inputs. A
-    `whole` stage has the interface of the function: it takes the same inputs, mutates them in the
-    same way, and returns the same. Other stages are called by a wrapper that is part of the target;
-    `inputs` are clones of what the wrapper passed, once it has.
+    `whole` stage has the interface of the function: the same inputs, mutations and results. Other
+    stages are called by a wrapper that is part of the target; `inputs` are clones of what the
+    wrapper passed, after it has called the stage.
     """
 
     name: str

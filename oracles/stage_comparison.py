@@ -1,15 +1,15 @@
 """A stage against the stage before it: which instruction overwrites a value that is read later.
 
-A graph alone does not say which value a later read means: after `add_ = add_(x, 1)` both `x` and
-`add_` are the new contents. The functional stage before it does say so. In both stages, each byte
-has a version (see `byte_versions`). Passes keep the names of the nodes that compute, also where
-these become in-place ops, so a version names its node. A node of both stages must read the same
-versions in both, and so must the caller, in outputs and inputs.
+A graph by itself does not say which value a later read should get: after `add_ = add_(x, 1)` both
+`x` and `add_` are the new contents. The functional stage before it does say so. In both stages,
+each byte has a version (see `ByteVersions`). Passes keep the names of the nodes that compute, also
+where these become in-place ops, so a version names its node. A node of both stages must read the
+same versions in both, and so must the caller, in outputs and inputs.
 
-What a node reads may differ for other reasons than a clobber, such as another operand. So a
-difference is a violation only if this can be shown: the right version was at the bytes read, or at
-those that they were copied from, until an instruction overwrote it. All other differences are
-unknown. A read whose result nobody uses is ignored.
+Reads may differ for other reasons than a clobber, such as another operand. So a difference is a
+violation only if a store can be shown to have overwritten the right version, at the bytes read or
+at those that they were copied from. All other differences are unknown. A read whose result nobody
+uses is ignored.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from aliasproof.oracles.verdict import Violation
 # A version is an int64:
 #
 # - 0 if nothing is known,
-# - negative for a byte that the caller passed; each such byte has its own,
+# - negative for a byte that the caller passed; each such byte has a version of its own,
 # - else the number of the node, the index of its result, and the index of the element. All bytes of
 #   a computed element have one version, as a cast passes it on,
 # - from `MIXED` on, a hash of several versions: a cast read bytes of several elements as one.
@@ -58,10 +58,10 @@ Versions: TypeAlias = npt.NDArray[np.int64]
 
 aten = torch.ops.aten
 
-RESULT, NODE, MIXED = 1 << 32, 1 << 46, 1 << 62  # what a result and a node add to a version
-_INPUT = 1 << 40  # the most bytes of an input's storage
+RESULT, NODE, MIXED = 1 << 32, 1 << 46, 1 << 62  # per result, per node, first mixed version
+_INPUT = 1 << 40  # more than the bytes of any input's storage
 
-# Ops that move data, and the argument that they move. A cast moves data, too.
+# Ops that move data, and the argument that they move. A cast counts as a move.
 _COPIES: dict[object, str] = {
     aten.clone.default: "self",
     aten._to_copy.default: "self",
@@ -74,9 +74,9 @@ MOVES: set[object] = {*_COPIES, *SCATTERS}
 
 @dataclass(frozen=True, slots=True)
 class NotedStore:
-    """One store: the index and the node, where it stored, and the versions that were there before.
+    """A store: its index and node, its location, and the versions that it overwrote.
 
-    `source` is where it copied from; None if it computed what it stored.
+    `source` is the location that it copied from; None if it computed the values.
     """
 
     at: int
@@ -90,8 +90,8 @@ class NotedStore:
 class ByteVersions:
     """The version of each byte of each storage, while a stage's nodes are replayed in order.
 
-    `numbers` gives each node its number; a node without one makes version 0. `log` collects the
-    stores, if it is a list.
+    `numbers` gives each node its number; a node without a number makes version 0. `log` collects
+    the stores; None to collect nothing.
     """
 
     run: StageRun
@@ -100,7 +100,7 @@ class ByteVersions:
     storages: list[Versions] = field(init=False)
 
     def __post_init__(self) -> None:
-        # The largest size of each storage: a node may grow it, or view freed memory.
+        # The largest size of each storage: a node may resize it, or view freed memory.
         self.storages = [np.zeros(nbytes, np.int64) for nbytes in self.run.nbytes]
         for number in self.run.inputs:
             memory = self.storages[number]
@@ -121,7 +121,7 @@ class ByteVersions:
             return
         op = call.op
         given = {operand.argument: operand.location for operand in call.operands}
-        # What is copied may be a number, as in `_to_copy(2, dtype=torch.float32)`.
+        # The source may be a number, as in `_to_copy(2, dtype=torch.float32)`.
         if op not in MOVES or (op not in SCATTERS and _COPIES[op] not in given):
             self._compute(index, node, call)
             return
@@ -195,7 +195,8 @@ class ByteVersions:
             target[...] = versions
             return
         # All values stored to one address are equal (else the store is a violation by itself), so
-        # any of their versions will do. The lowest is stored last, so that the choice is fixed.
+        # any of their versions is correct. The lowest is stored last, so that the choice is
+        # deterministic.
         memory = self.storages[location.storage]
         stored = np.broadcast_to(versions, target.shape).ravel()
         order = np.argsort(-stored)
@@ -203,7 +204,7 @@ class ByteVersions:
 
 
 def at(per_byte: Versions, location: Location) -> Versions:
-    """The entries for the bytes of a tensor, as a view of an array with an entry per byte."""
+    """The entries for the bytes of a tensor, as a view of an array with one entry per byte."""
     sizes, strides, itemsize = location.sizes, location.strides, location.dtype.itemsize
     return entries_of(per_byte, sizes, strides, location.offset, itemsize)
 
@@ -220,7 +221,7 @@ def _cast(moved: Versions) -> Versions:
     """One version per element: a cast reads the bytes of an element (the last dim) together."""
     first, steps = moved[..., :1], np.arange(moved.shape[-1])
     computed = (moved == first).all(-1)
-    # Bytes of one element as the caller passed it have consecutive versions.
+    # The bytes of an element that the caller passed have consecutive versions.
     as_passed = (moved == first - steps).all(-1)
     weights = _WEIGHTS[: moved.shape[-1]]
     mixed = MIXED + ((moved.view(np.uint64) * weights).sum(-1) >> np.uint64(2)).astype(np.int64)
@@ -238,7 +239,7 @@ _WEIGHTS = np.random.Generator(np.random.PCG64(0)).integers(
 # --- stage comparison -----------------------------------------------------------------------------
 
 
-_MOST_LISTED = 64  # bytes that the evidence lists one by one
+_MOST_LISTED = 64  # number of bytes that the evidence lists
 LATER_READ = "overwrites a value that is read later"
 INPUT_LEFT = "leaves an input overwritten"
 

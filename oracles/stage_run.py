@@ -1,7 +1,7 @@
 """`run_stage`: one run of a stage on real tensors, with a record of each node.
 
-The record says where the node's tensors are, what it wrote and what it read. It is taken when the
-node has run (of operands: before it runs), since a later node may give a tensor another shape or
+The record has the locations of the node's tensors, its writes and its reads. It is taken after the
+node has run (for operands: before it runs), since a later node may change a tensor's shape or
 storage. Storages are numbered in the order in which the run meets them, so the runs of two stages
 on equal inputs can be compared.
 """
@@ -29,7 +29,7 @@ from aliasproof.oracles.stage import Stage
 
 # --- location -------------------------------------------------------------------------------------
 #
-# `Location`: the storage of a tensor and its layout in it, as numbers that outlive the tensor.
+# `Location`: a tensor's storage and its layout in it, as numbers that outlive the tensor.
 
 
 class Location(NamedTuple):
@@ -50,7 +50,7 @@ class Location(NamedTuple):
     def region(self) -> Region:
         """The bytes that the tensor covers, counted from the start of its storage."""
         itemsize = self.dtype.itemsize
-        # Overlap is asked in bytes: views of one storage may differ in item size.
+        # Overlap is decided in bytes: views of one storage may differ in item size.
         strides = tuple(stride * itemsize for stride in self.strides)
         return Region(self.offset * itemsize, tuple(self.sizes), strides, itemsize)
 
@@ -59,11 +59,11 @@ class Location(NamedTuple):
         return self.storage == other.storage and overlap(self.region, other.region)
 
     def same_elements(self, other: Location) -> bool:
-        """Whether each element of the two, after broadcasting, is the same bytes."""
+        """Whether each element of both, after broadcasting, is at the same bytes."""
         return self.storage == other.storage and self._steps() == other._steps()
 
     def same_layout(self, other: Location) -> bool:
-        """Whether the two differ in nothing except their storage."""
+        """Whether the two differ only in their storage."""
         return self[1:] == other[1:]
 
     def _steps(self) -> tuple[object, ...]:
@@ -82,7 +82,7 @@ class Location(NamedTuple):
 
 
 def location_of(tensor: torch.Tensor, storage: int) -> Location:
-    """The location of a strided tensor in the storage of that number."""
+    """The location of a strided tensor in storage number `storage`."""
     return Location(
         storage,
         int(tensor.storage_offset()),
@@ -105,9 +105,10 @@ def location_of(tensor: torch.Tensor, storage: int) -> Location:
 class Operand(NamedTuple):
     """A tensor among the arguments of a call, at its location before the call.
 
-    `argument` is its name in the schema. `position` counts arguments except `out=` arguments, which
-    have -1: so operands of a functional op and of its in-place form have equal positions. `written`
-    and `overwritten` (written without being read) mean bytes: `t_` and `set_` write none.
+    `argument` is its name in the schema. `position` is its index among the arguments that are not
+    `out=`; `out=` arguments have -1. So operands of a functional op and of its in-place form have
+    equal positions. `written` and `overwritten` (written without being read) are about bytes: `t_`
+    and `set_` write none.
     """
 
     position: int
@@ -121,12 +122,12 @@ class Operand(NamedTuple):
 class NodeCall:
     """A call of a node.
 
-    `op` is None for a call of anything but an operator; all its tensors count as read. `computes`
-    is the operator that does the work: `op`, or the operator that a function takes as its first
-    argument (as higher-order operators do). `arguments` are as passed, by name in the schema (by
-    position for other functions). `mutates` follows the schema; for a call without one, it says
-    whether the version counter of an operand (which its views share) changed. `conflicts` says that
-    a `copy_` stored different values to one address.
+    `op` is None if the call is no call of an operator; then all its tensors count as read.
+    `computes` is the operator that does the work: `op`, or the first argument of a function that
+    takes an operator (as higher-order operators do). `arguments` are as passed, by name in the
+    schema (by position for other functions). `mutates` follows the schema; without a schema, it
+    says whether the version counter of an operand (which its views share) changed. `conflicts`
+    says that a `copy_` stored different values to one address.
     """
 
     op: OpOverload | None
@@ -143,7 +144,7 @@ class NodeCall:
 
     @property
     def read(self) -> list[Operand]:
-        """Operands whose contents matter, not only their metadata or their memory."""
+        """Operands whose contents the call uses, not only their metadata or their memory."""
         unread = _unread(self.computes) if self.computes is not None else ()
         return [
             operand
@@ -175,16 +176,16 @@ def operator_call(
     arguments = {name: passed[name] for name in schema.names if name in passed} | passed
     operands: list[Operand] = []
     for name, value in arguments.items():
-        # What a function does with the operator's arguments is unknown: it may work on copies.
+        # A function may pass copies to its operator, so what it writes is unknown.
         written = op is not None and name in schema.written
-        # On copies it does not read what the operator overwrites, either.
+        # Such a function need not read the argument that the operator overwrites, either.
         overwritten = (written or op is None) and name in schema.overwritten
         position = schema.positions.get(name, -1)
         operands += [
             Operand(position, name, locate(tensor), written, overwritten)
             for tensor in tensors_in(value)
         ]
-    # Also metadata: `t_` mutates and writes no byte.
+    # Also writes of metadata: `t_` mutates and writes no byte.
     mutates = op is not None and bool(schema.facts.writes)
     return NodeCall(op, computes, arguments, tuple(operands), mutates)
 
@@ -223,7 +224,7 @@ def note_writes(call: NodeCall, before: Sequence[int]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Schema:
-    """A schema by argument name. `written` and `overwritten` mean bytes; see `Operand`."""
+    """A schema by argument name. `written` and `overwritten` are about bytes; see `Operand`."""
 
     facts: Facts
     names: tuple[str, ...]
@@ -236,9 +237,9 @@ class _Schema:
 def _schema_of(op: OpOverload) -> _Schema:
     known, arguments = facts(op), op._schema.arguments
     names = tuple(argument.name for argument in arguments)
-    # `out=` arguments do not count, so that positions agree between forms.
+    # `out=` arguments are not counted, so that positions agree between forms.
     counted = (argument.name for argument in arguments if not argument.is_out)
-    # t_, set_ and resize_ change the metadata and leave the bytes.
+    # `t_`, `set_` and `resize_` change the metadata and not the bytes.
     written = () if torch.Tag.inplace_view in op.tags else known.writes
     return _Schema(
         known,
@@ -266,7 +267,7 @@ def _unread(op: OpOverload) -> tuple[str, ...]:
 
     Examples are the first arguments of `zeros_like` and of the functional `fill`.
     """
-    if op.namespace != "aten":  # the name of another library's op says nothing
+    if op.namespace != "aten":  # an op of another library may have the same name
         return ()
     name = op.overloadpacket.__name__
     names = tuple(argument.name for argument in op._schema.arguments)
@@ -274,7 +275,7 @@ def _unread(op: OpOverload) -> tuple[str, ...]:
         return names
     if name.endswith("_like") or name.startswith("new_") or _overwrites_its_first(op):
         return names[:1]
-    # Of these, only the sizes of the second tensor are used.
+    # These use only the sizes of the second tensor.
     return names[1:] if name in ("view_as", "expand_as", "reshape_as") else ()
 
 
@@ -321,7 +322,7 @@ class StageRun:
 
     `inputs` are the storages of placeholders and attributes. `nbytes` is the largest size that each
     storage had in the run: it may grow, and it may be freed before the end. `error` is the node
-    that raised and what it raised; if that was in a call, the node is the last of `nodes`, without
+    that raised and its error; if the error was in a call, the node is the last of `nodes`, without
     a value. `storages` keeps the storages alive, so that no identity is used twice.
     """
 
@@ -432,7 +433,7 @@ class _Runner:
     def _attributes(self) -> dict[fx.Node, object]:
         attributes: dict[fx.Node, object] = {}
         for node in self.graph.graph.find_nodes(op="get_attr"):
-            # An attribute that does not exist is an error of the node, when the run reaches it.
+            # A missing attribute is an error of its node, once the run reaches this node.
             with contextlib.suppress(AttributeError):
                 attributes[node] = functools.reduce(
                     getattr, str(node.target).split("."), self.graph
@@ -445,7 +446,7 @@ class _Runner:
         target: Any = node.target
         if isinstance(target, OpOverload):
             return operator_call(target, target, args, kwargs, self._location)
-        # `auto_functionalized` and others take the operator that they run first.
+        # `auto_functionalized` and others take the operator that they run as the first argument.
         if args and isinstance(args[0], OpOverload):
             return operator_call(None, args[0], args[1:], kwargs, self._location)
         # Methods, modules and Python functions.
@@ -459,8 +460,8 @@ class _Runner:
         if node.op == "call_module":
             return self.graph.get_submodule(str(node.target))(*args, **kwargs)
         assert callable(node.target)
-        # A `copy_` into memory that overlaps itself may store two values to one address. That shows
-        # only in what it leaves there, so the value meant is computed before.
+        # A `copy_` into memory that overlaps itself may store two values to one address. Only the
+        # result shows that, so the expected contents are computed before the call.
         expected = None
         if call is not None and call.op is not None:
             expected = value_stored(call.op, call.arguments)

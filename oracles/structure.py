@@ -1,4 +1,4 @@
-"""Oracle *structure*: what a run of Python code leaves at all, of which types."""
+"""Oracle *structure*: which outputs a run of Python code leaves, by path, and of which types."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _NAME = "structure"
 
 
 def judge(contract: Contract, eager: Observation, target: Observation, trace: Trace) -> Report:
-    """Compare the paths of what is left, and the type of each. No contract waives any of it."""
+    """Compare the paths of outputs, and the type of each. No contract waives any of it."""
     other = other_path(eager, target)
     return report_of([other] if other is not None else [*_other_kinds(eager, target)])
 
 
 def other_path(eager: Observation, target: Observation) -> Violation | None:
-    """The first path that one of the runs lacks, or has elsewhere: the rest cannot be matched."""
+    """The first path that only one run has, or in another order: the rest cannot be matched."""
     lost = [path for path in eager.paths if path not in target.paths]
     new = [path for path in target.paths if path not in eager.paths]
     if lost:
@@ -38,7 +38,7 @@ def other_path(eager: Observation, target: Observation) -> Violation | None:
 
 
 def _other_kinds(eager: Observation, target: Observation) -> Iterator[Violation]:
-    """Leaves of another type, or that require gradients in one run and not in the other."""
+    """Outputs with another type, or that require gradients in only one of the runs."""
     for path, kind in eager.kinds.items():
         if target.kinds[path] != kind:
             evidence = {"eager": kind, "target": target.kinds[path]}

@@ -1,7 +1,7 @@
 """Oracle *uninitialised*: no result of generated code depends on memory that nothing wrote.
 
-The code runs twice, with two patterns in fresh buffers and around them. What is undefined in eager
-was rejected before, so a result that changes with the pattern is a load of the target.
+The code runs twice, with two poison patterns in fresh buffers and around them. Programs that are
+undefined in eager were rejected before, so if a result changes, the target loads fresh memory.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ KIND = "depends on memory that nothing wrote"
 
 
 def judge(contract: Contract, eager: Observation, target: Observation, trace: Trace) -> Report:
-    """Report each result that has other values where fresh memory has another pattern."""
+    """Report each result whose values depend on the pattern in fresh memory."""
     if target.memory is None:
         return HOLDS
     differences = []

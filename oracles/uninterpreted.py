@@ -3,18 +3,18 @@
 Each byte of memory has a value hash of 64 bits. The rules:
 
 - The bytes of the inputs start with different hashes, also where their values are equal.
-- A view makes no hashes: it shows those of its storage.
+- A view makes no hashes: it shows the hashes of its storage.
 - A move (copy, scatter, concatenation, ...) moves hashes, byte by byte.
-- What an op computes is a hash of the op, its plain arguments and the hashes that it reads (see
-  `op_hashes`).
-- An op that writes is its functional form, and a move into what it writes.
-- A higher-order op is the ops that it calls.
-- Values that come from no input (`zeros`, `fill_`) have hashes of their bytes.
+- The result of a computing op is a hash of the op, its plain arguments and the hashes that it reads
+  (see `op_hashes`).
+- An op that writes runs as its functional form, followed by a move into its written operands.
+- A higher-order op runs as the ops that it calls.
+- Values that depend on no input (`zeros`, `fill_`) have the hashes of their bytes.
 - Negation and conjugation are involutions on hashes, so a lazy bit that is set and cleared again
   changes nothing.
 
-Bytes have hashes, not elements, since views of one storage may have different dtypes. An element is
-read as one combination of the hashes of its bytes, and stored as one hash per byte.
+Hashes are per byte, not per element, since views of one storage may have different dtypes. An
+element is read as one combination of its bytes' hashes, and stored as one hash per byte.
 """
 
 from __future__ import annotations
@@ -58,11 +58,11 @@ aten = torch.ops.aten
 
 
 class UninterpretedMode(TorchDispatchMode):
-    """Computes the value hashes of all that runs within it.
+    """Computes the value hashes of all ops that run within it.
 
     `data_dependent_op` names the first op that returned tensor data to Python or as a size (`item`,
-    `nonzero`). What runs after it may depend on the data of these inputs. `composites` are the
-    composite ops that computed something; the mode meets them in inference mode alone.
+    `nonzero`). Later ops may depend on it. `composites` are the composite ops that computed
+    something; the mode sees them in inference mode only.
     """
 
     supports_higher_order_operators = True
@@ -78,7 +78,7 @@ class UninterpretedMode(TorchDispatchMode):
 
     @property
     def computing(self) -> Counter[str]:
-        """How often each op ran that computes, with its plain arguments."""
+        """How often each computing op ran, by its name with plain arguments."""
         return self._ops.computing
 
     def __torch_dispatch__(
@@ -96,14 +96,14 @@ class UninterpretedMode(TorchDispatchMode):
             if isinstance(func, OpOverload) and self.computing.total() > before:
                 self.composites[str(func)] = None
             return result
-        # Its schema hides that it writes the running statistics.
+        # The schema of these ops hides that they write the running statistics.
         if func in BATCH_NORMS:
             func, args, kwargs = batch_norm_with_true_schema(func, args, kwargs)
         known, given = facts(func), arguments_by_name(func, args, kwargs)
         if known.writes:
             return self._mutation(func, given)
         result = func(*args, **kwargs)
-        # The result shows the hashes of its storage already.
+        # A view shows the hashes of its storage.
         if known.kind is Kind.VIEW:
             return result
         self._note_data_dependence(func, args, result)
@@ -119,21 +119,20 @@ class UninterpretedMode(TorchDispatchMode):
         returns_number = not all(
             isinstance(leaf, (torch.Tensor, list, tuple, type(None))) for leaf in leaves
         )
-        # An op of torch has a tag if the number it returns is data, not metadata.
-        # Of no tensor it can read no data.
+        # Ops of torch have a tag if they return data. An op without tensor arguments reads none.
         if returns_number and op.namespace not in TORCH and any(True for _ in tensors_in(args)):
             self.data_dependent_op = self.data_dependent_op or str(op)
         if op is aten.index.Tensor and all(
             index.dtype != torch.bool for index in tensors_in(args[1])
         ):
-            return  # it has the tag, but only with a mask do its sizes depend on data
+            return  # it has the tag, but its sizes depend on data only if an index is a mask
         if torch.Tag.dynamic_output_shape in op.tags or torch.Tag.data_dependent_output in op.tags:
             self.data_dependent_op = self.data_dependent_op or str(op)
 
     # Ops that write. ------------------------------------------------------------------------------
 
     def _mutation(self, op: OpOverload, given: dict[str, Any]) -> Any:
-        """Run an op that writes: what its functional form returns is moved into what it writes."""
+        """Run an op that writes: move its functional form's results into the written operands."""
         if op is aten.copy_.default:
             # Read first: the source may share bytes with the target.
             hashes = self.memory.read_as(given["src"], given["self"].dtype).copy()
@@ -147,19 +146,20 @@ class UninterpretedMode(TorchDispatchMode):
             for call in calls:
                 self._mutation(*call)
             return None
-        # A random op draws once: its functional form would draw other values.
+        # A random op may draw only once; its functional form would draw other values.
         form = functional_form(op)
         if form is None or facts(op).random:
             left, dtypes, result = self._opaque_mutation(op, given, written)
         else:
             left, dtypes = self._by_functional_form(op, form, given, written)
             result = op(**given)
-        # A functional form returns new results first, then the new contents of what is written.
+        # A functional form returns new results first, then the new contents of the written
+        # operands.
         new = len(left) - len(written)
         for tensor, hashes in zip(_not_in(written, result), left[:new], strict=False):
             self.memory.make(tensor, hashes)
         for tensor, hashes, dtype in zip(written, left[new:], dtypes[new:], strict=True):
-            # A conversion of a constant is one, as where a graph converts it by an op of its own.
+            # A converted constant is a constant, as in a graph that converts it by a separate op.
             constant = dtype != tensor.dtype and are_constants(hashes)
             converted = self.memory.converted(hashes, dtype, tensor.dtype)
             self.memory.write(tensor, self.memory.constant(tensor) if constant else converted)
@@ -172,7 +172,7 @@ class UninterpretedMode(TorchDispatchMode):
         given: dict[str, Any],
         written: list[torch.Tensor],
     ) -> tuple[list[Array], list[torch.dtype]]:
-        """The hashes and dtypes of what the functional form returns."""
+        """The hashes and dtypes of the results of the functional form."""
         # A functional form takes the arguments of the op in the same order, without `out=`.
         values = [
             given[argument.name]
@@ -181,7 +181,7 @@ class UninterpretedMode(TorchDispatchMode):
         ]
         names = (argument.name for argument in form._schema.arguments)
         named = dict(zip(names, values, strict=True))
-        # A kernel with no dtype given computes in the dtype of what it writes.
+        # Without a given dtype, a kernel computes in the dtype of the tensor that it writes.
         if named.get("dtype", written) is None:
             named["dtype"] = written[0].dtype
         shadow = form(**named)
@@ -205,7 +205,7 @@ class UninterpretedMode(TorchDispatchMode):
         return hashes, [tensor.dtype for tensor in left], result
 
     def _store(self, op: OpOverload, given: Mapping[str, Any], result: torch.Tensor) -> None:
-        """Finish a scatter, or `copy`: it clones its base's storage, then stores its source."""
+        """Finish a scatter or `copy`: clone the storage of its base, then store its source."""
         # `hashes_of_results` covers the elements; the bytes around them are copied here.
         self.memory.copy_storage(given["self"], result)
         target = result
@@ -215,7 +215,7 @@ class UninterpretedMode(TorchDispatchMode):
         self.memory.write(target, self.memory.read_as(given["src"], result.dtype))
 
     def _visible_hashes(self, op: OpOverload, given: dict[str, Any], result: Any) -> list[Array]:
-        """The hashes that each tensor shows that a functional op returned."""
+        """The hashes that each tensor shows which a functional op returned."""
         computed = self._ops.hashes_of_results(op, given, result)
         made = [hashes for hashes in computed if hashes is not None]
         if not stores(op):
@@ -230,7 +230,7 @@ def _item_by_item(
 ) -> list[tuple[OpOverload, dict[str, Any]]]:
     """The calls that a `_foreach_` op makes one after the other, since its items may overlap.
 
-    None if the call is on one item itself, or on a device that works on all items at once.
+    Empty if there is one item, or if the device works on all items at once.
     """
     if op is aten._foreach_copy_.default:
         pairs = zip(given["self"], given["src"], strict=True)
@@ -256,7 +256,7 @@ def _written_tensors(op: OpOverload, given: Mapping[str, Any]) -> list[torch.Ten
 
 
 def _not_in(written: list[torch.Tensor], result: Any) -> list[torch.Tensor]:
-    """The tensors in a result that are not among those written."""
+    """The tensors in a result that are not among the written ones."""
     return [
         tensor for tensor in tensors_in(result) if not any(tensor is other for other in written)
     ]

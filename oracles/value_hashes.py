@@ -1,8 +1,7 @@
-"""Value hashes: 64 bits in place of the value of a byte, and the memory that is full of them.
+"""Value hashes: 64 bits that stand for the value of a byte, and memory of such hashes.
 
 An element is read as one combination of the hashes of its bytes, and stored as one hash per byte.
-Sums of hashes are modulo 2^64, so overflow is intended: there must be
-`numpy.errstate(over="ignore")` around a run.
+Sums of hashes are modulo 2^64, so overflow is intended: runs need `numpy.errstate(over="ignore")`.
 """
 
 from __future__ import annotations
@@ -37,9 +36,9 @@ def _constants(name: str, count: int) -> Array:
 _ODD = np.uint64(1)
 _MOST_BYTES = 16  # of an element
 _WEIGHTS = _constants("weights", _MOST_BYTES) | _ODD  # of the bytes of an element that is read
-_PLACES = _constants("places", _MOST_BYTES)  # make the bytes of a stored element different
+_PLACES = _constants("places", _MOST_BYTES)  # added to an element's hash, so that its bytes differ
 OPERANDS = _constants("operands", 256) | _ODD
-_BYTES = _constants("bytes", 256)  # the hashes of bytes that come from no input
+_BYTES = _constants("bytes", 256)  # the hashes of bytes that depend on no input
 _BYTE_OF = np.argsort(_BYTES).astype(np.uint8)
 _SORTED_BYTES = _BYTES[_BYTE_OF]
 _STEP = np.uint64(0x9E3779B97F4A7C15)
@@ -62,13 +61,13 @@ def mixed(hashes: Array) -> Array:
 
 
 def sequence(start: np.uint64, count: int) -> Array:
-    """`count` different hashes that depend on a start."""
+    """`count` different hashes that depend on `start`."""
     return mixed(start + np.arange(1, count + 1, dtype=np.uint64) * _STEP)
 
 
 @functools.lru_cache(maxsize=256)
 def initial(name: str, number: int | tuple[int, int], count: int) -> Array:
-    """The hashes that the bytes of a storage start with."""
+    """The initial hashes of the bytes of a storage."""
     return sequence(hash_of(name, number), count)
 
 
@@ -78,7 +77,7 @@ def unwritten(count: int, seed: int) -> Array:
 
 
 def grown(hashes: Array, count: int, seed: int) -> Array:
-    """The hashes of a storage that grew to `count` bytes: the new ones are unwritten."""
+    """The hashes of a storage that was resized to `count` bytes: the new ones are unwritten."""
     return np.concatenate((hashes, unwritten(count, seed)[hashes.size :]))
 
 
@@ -95,7 +94,7 @@ def spread(elements: Array, itemsize: int) -> Array:
 
 
 def digest(elements: Array) -> int:
-    """One hash of many, in order."""
+    """One hash of a sequence of hashes."""
     return int(digests(elements.ravel())) ^ int(hash_of(elements.shape))
 
 
@@ -112,14 +111,14 @@ def digests(elements: Array) -> Array:
 
 
 def of_storage(storage: torch.UntypedStorage) -> Array:
-    """The hashes of a storage whose data come from no input."""
+    """The hashes of a storage whose data depend on no input."""
     # A copy, since torch does not resize a storage that numpy shares.
     return of_bytes(bytes_of(storage).cpu().clone().numpy())
 
 
 def of_constant(tensor: torch.Tensor) -> Array:
-    """The hashes of a tensor whose data come from no input: its sizes, then the bytes."""
-    if tensor._is_zerotensor():  # what forward mode takes for no tangent has no memory
+    """The hashes of a tensor whose data depend on no input: its sizes, then the bytes."""
+    if tensor._is_zerotensor():  # forward mode's placeholder for a missing tangent has no memory
         tensor = torch.zeros(tensor.shape, dtype=tensor.dtype)
     # Lazy bits are resolved: the hash is that of the value, not of its storage.
     plain = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous()
@@ -131,34 +130,34 @@ def of_constant(tensor: torch.Tensor) -> Array:
 
 
 def of_bytes(data: npt.NDArray[np.uint8]) -> Array:
-    """The hashes of bytes that come from no input."""
+    """The hashes of bytes that depend on no input."""
     return _BYTES[data]
 
 
 def are_constants(hashes: Array) -> bool:
-    """Whether all hashes are those of bytes that come from no input."""
+    """Whether all hashes are hashes of bytes that depend on no input."""
     return bool(_constant_elements(hashes).all())
 
 
 def _constant_elements(hashes: Array) -> npt.NDArray[np.bool_]:
-    """Whether all bytes of each element come from no input."""
+    """Whether all bytes of each element depend on no input."""
     candidates = _SORTED_BYTES[np.searchsorted(_SORTED_BYTES, hashes) % _SORTED_BYTES.size]
     constant: npt.NDArray[np.bool_] = (candidates == hashes).all(axis=-1)
     return constant
 
 
 def with_lazy_bits(tensor: torch.Tensor, hashes: Array) -> Array:
-    """Apply the tensor's lazy negation and conjugation, between memory and what it shows."""
+    """Apply the tensor's lazy negation and conjugation: from memory to values, or back."""
     if tensor.is_neg():
         hashes = negative(hashes, tensor.dtype)
     return conjugated(hashes, tensor.dtype) if tensor.is_conj() else hashes
 
 
 def negative(hashes: Array, dtype: torch.dtype) -> Array:
-    """The negated value; twice, the value. A complex value is negated part by part."""
+    """Negate; an involution. A complex value is negated part by part."""
     real = dtype.to_real()
     parts = hashes.reshape(*hashes.shape[:-1], hashes.shape[-1] // real.itemsize, real.itemsize)
-    # The negative of a constant is a constant: a graph may have it as one.
+    # The negative of a constant is a constant, since a graph may contain the negated constant.
     constant = _constant_elements(parts)
     made = parts ^ _sign(real)
     made[constant] = of_bytes(
@@ -168,7 +167,7 @@ def negative(hashes: Array, dtype: torch.dtype) -> Array:
 
 
 def conjugated(hashes: Array, dtype: torch.dtype) -> Array:
-    """The conjugate of a complex value; twice, the value."""
+    """Conjugate a complex value; an involution."""
     # The second half of an element is the imaginary part.
     half = hashes.shape[-1] // 2
     imaginary = negative(hashes[..., half:], dtype.to_real())
@@ -188,7 +187,7 @@ def _negative(data: npt.NDArray[np.uint8], dtype: torch.dtype) -> npt.NDArray[np
 
 @functools.cache
 def _sign(dtype: torch.dtype) -> np.uint64:
-    """What negation adds to the hash of a byte. The sign is in another bit of each dtype."""
+    """The mask that negation xors into the hash of a byte; per dtype, like the sign bit."""
     return hash_of("negative", dtype)
 
 
@@ -199,20 +198,20 @@ def _sign(dtype: torch.dtype) -> np.uint64:
 
 @dataclass(slots=True)
 class SymbolicValues:
-    """By the hash of an element: an op and the hashes that it read, or an element of an input."""
+    """For each element's hash: an op and the hashes that it read, or an element of an input."""
 
     expressions: dict[int, tuple[str, tuple[int, ...]]] = field(default_factory=dict)
 
     def note(
         self, elements: Array, label: Callable[[int], str], read: Sequence[Array] = ()
     ) -> None:
-        """Note the expression of each element. `read` are its operands, of the size of `elements`.
+        """Record the expression of each element. `read` are operands with the size of `elements`.
 
-        `label` gives the op or the name of the element at an index.
+        `label(index)` is the op, or the name of the element.
         """
         operands = [operand.ravel().tolist() for operand in read]
         for index, value in enumerate(elements.ravel().tolist()):
-            # The same hash may be computed twice; its first expression is kept.
+            # The same hash may be computed twice; the first expression is kept.
             reads = tuple(operand[index] for operand in operands)
             self.expressions.setdefault(value, (label(index), reads))
 
@@ -228,7 +227,7 @@ class SymbolicValues:
     def first_foreign(self, value: int, known: SymbolicValues) -> int | None:
         """The first computation behind a value that `known` does not have; None if it has all.
 
-        All that it reads is known: here one run begins to compute something else.
+        `known` has all hashes that it reads: here one run starts to compute something else.
         """
         seen: set[int] = set()
         waiting = [value]
@@ -254,12 +253,12 @@ def element(name: str, sizes: tuple[int, ...], index: int) -> str:
 
 # --- hashed memory --------------------------------------------------------------------------------
 #
-# `HashedMemory`: the value hash of each byte of each storage, and its readers and writers.
+# `HashedMemory`: the value hash of each byte of each storage, with methods to read and write it.
 
 
 @dataclass(slots=True)
 class HashedStorage:
-    """The value hash of each byte of a storage. The storage stays alive, so its id is unique."""
+    """The value hash of each byte of a storage. Keeps the storage alive, so its id is unique."""
 
     storage: torch.UntypedStorage
     hashes: Array
@@ -268,8 +267,8 @@ class HashedStorage:
 class HashedMemory:
     """The hashed storages of one run. Those of the inputs exist from the start.
 
-    If there are `symbols`, the expression behind each hash is noted in them. The hashes of inputs,
-    and of memory that nothing has written, depend on the `seed`.
+    With `symbols`, the expression behind each hash is recorded there. The hashes of inputs and of
+    unwritten memory depend on the `seed`.
     """
 
     def __init__(
@@ -322,17 +321,17 @@ class HashedMemory:
         return entries_of(hashes, tensor.shape, tensor.stride(), offset, tensor.element_size())
 
     def is_constant(self, tensor: torch.Tensor) -> bool:
-        """Whether nothing that a tensor shows comes from an input."""
+        """Whether no value that a tensor shows depends on an input."""
         return are_constants(self.read(tensor))
 
     def read_as(self, source: torch.Tensor, dtype: torch.dtype) -> Array:
-        """What a tensor shows, converted to a dtype."""
+        """The hashes that a tensor shows, converted to a dtype."""
         if source.dtype != dtype and self.is_constant(source):
             return self.constant(source.detach().to(dtype))
         return self.converted(self.read(source), source.dtype, dtype)
 
     def converted(self, hashes: Array, old: torch.dtype, new: torch.dtype) -> Array:
-        """Hashes of one dtype as those of another."""
+        """Convert hashes from one dtype to another."""
         if old == new:
             return hashes
         # One hash per element: a cast mixes all bytes of an element.
@@ -343,7 +342,7 @@ class HashedMemory:
         return made
 
     def make(self, tensor: torch.Tensor, hashes: Array | None = None) -> None:
-        """Add a tensor that an op made, and what it shows. The bytes around it are unwritten."""
+        """Add a tensor that an op made, with its hashes. The bytes around it are unwritten."""
         storage = tensor.untyped_storage()
         if storage._cdata in self._storages and storage.nbytes():
             return  # the op returned memory that existed before
@@ -353,7 +352,7 @@ class HashedMemory:
             self.write(tensor, hashes)
 
     def constant(self, tensor: torch.Tensor) -> Array:
-        """The hashes of a tensor whose data come from no input."""
+        """The hashes of a tensor whose data depend on no input."""
         made = of_constant(tensor)
         if self.symbols is not None:
             values = tensor.flatten().tolist()
@@ -361,7 +360,7 @@ class HashedMemory:
         return made
 
     def copy_storage(self, base: torch.Tensor, result: torch.Tensor) -> None:
-        """Copy all bytes, also those around the tensors, if both have one layout and size."""
+        """Copy all bytes, also those around the tensors, if both have equal layouts and sizes."""
         new, old = self.of(result.untyped_storage()), self.of(base.untyped_storage())
         ours, theirs = ((tensor.stride(), tensor.storage_offset()) for tensor in (result, base))
         # Else the clone is dense: it has no bytes around its elements.
@@ -369,6 +368,6 @@ class HashedMemory:
             new[:] = old
 
     def broadcast(self, source: torch.Tensor, target: torch.Tensor) -> Array:
-        """What a source shows, converted and broadcast to a target."""
+        """The hashes that a source shows, converted and broadcast to a target."""
         shape = (*target.shape, target.element_size())
         return np.broadcast_to(self.read_as(source, target.dtype), shape)

@@ -20,8 +20,8 @@ from aliasproof.oracles.verdict import HOLDS, Report, Verdict, Violation
 
 
 PART = 1 << 20  # elements that are compared at once
-# The difference may come from bits that differ from kernel to kernel. What was computed from them
-# made it large, so even a large difference proves nothing.
+# The difference may start at bits that vary from kernel to kernel. Later ops may have amplified it,
+# so even a large difference proves nothing.
 BITS_OPEN = Report(
     Verdict.UNKNOWN,
     reason=(
@@ -32,7 +32,7 @@ BITS_OPEN = Report(
 
 
 def judge(contract: Contract, eager: Observation, target: Observation, trace: Trace) -> Report:
-    """Compare each output bit by bit, except for what correct kernels may do differently."""
+    """Compare each output bit by bit, except where correct kernels may differ."""
     differences: list[Difference] = []
     unknown = False
     if len(eager.outputs) != len(target.outputs):
@@ -64,7 +64,7 @@ def broken_promise(
     """The promise that a difference between eager's value and the target's breaks.
 
     None if the difference proves nothing. A target that need not round between two ops may be off
-    by what rounding changes; what was computed from that may be off by more.
+    by the rounding error; values computed from that result may be off by more.
     """
     expected, actual = pair
     if trace.bits_open(expected):
@@ -80,17 +80,17 @@ def _nearly_equal(expected: object, actual: object) -> bool:
         return False
     if not (expected.is_floating_point() and actual.is_floating_point()):
         return False
-    # A wider dtype shows the digits that a narrow one lost. Which narrow one, is not known.
+    # A wider dtype shows digits that a narrow one lost. Which narrow one it was is not recorded.
     dtype = torch.float16 if expected.dtype == torch.float16 else torch.bfloat16
     return differ(expected.to(dtype), actual.to(dtype), Tolerance(rounds=True)) is None
 
 
-# Such a difference is a kind of its own: whether it matters, people may judge in another way.
+# A kind of its own, since people may disagree on whether the sign of a zero matters.
 OTHER_ZERO = "zero of the other sign"
 
 
 def kind_of(expected: object, actual: object, tolerance: Tolerance, otherwise: str) -> str:
-    """The kind of a difference: `OTHER_ZERO` if nothing but signs of zeros differs."""
+    """The kind of a difference: `OTHER_ZERO` if only signs of zeros differ."""
     lenient = replace(tolerance, zero_sign=True)
     return OTHER_ZERO if differ(expected, actual, lenient) is None else otherwise
 
@@ -134,7 +134,7 @@ def _wrong_elements(
 ) -> tuple[int, tuple[int, ...] | None]:
     """How many elements differ, and the first index at which they do.
 
-    Large tensors are compared in parts: masks and the like take several times their memory.
+    Large tensors are compared in parts: masks and similar take several times their memory.
     """
     if expected.numel() > PART:
         return _wrong_in_parts(expected, actual, tolerance)
@@ -166,12 +166,12 @@ def _same_numbers(expected: object, actual: object, tolerance: Tolerance) -> boo
     """Whether two Python values are equal, both NaN, or as close as the tolerance says."""
     if not isinstance(expected, (float, complex)) or not isinstance(actual, (float, complex)):
         return bool(expected == actual)
-    # The text of a number has the sign of a zero. NaN alone differs from itself.
+    # The text of a number shows the sign of a zero. Only NaN differs from itself.
     if repr(expected) == repr(actual) or (expected != expected and actual != actual):
         return True
     if tolerance.zero_sign and expected == actual:
         return True
-    # The number came out of a tensor whose dtype is unknown here. float32 is the usual one.
+    # The number comes from a tensor whose dtype is unknown here. float32 is the usual one.
     usual = torch.testing._comparison.default_tolerances(torch.float32)
     given = given_limits(usual)
     rtol, atol = given or usual
@@ -237,7 +237,7 @@ def _equal_real(
 
 
 def _tolerances(*dtypes: torch.dtype) -> tuple[float, float]:
-    """What may differ in data that were rounded in these dtypes, relative and absolute."""
+    """The relative and absolute tolerance for data that were rounded in these dtypes."""
     rtol, atol = (max(values) for values in zip(*map(_tolerances_of, dtypes), strict=True))
     return rtol, atol
 

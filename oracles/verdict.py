@@ -12,7 +12,7 @@ from typing import TypeAlias
 class Verdict(Enum):
     """What an oracle found.
 
-    What is not proved is never called wrong, and what is not checked is never called right.
+    A target is wrong only if that is proved, and correct only if that was checked.
     `DOCUMENTED` is a difference from eager that the target's documentation states.
     """
 
@@ -24,7 +24,7 @@ class Verdict(Enum):
 
     @property
     def word(self) -> str:
-        """The verdict as tables show it: one column per oracle has to fit a terminal."""
+        """The verdict as tables show it, short: one column per oracle must fit in a terminal."""
         return _WORDS.get(self, self.value)
 
 
@@ -37,12 +37,12 @@ _WORDS = {
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """A difference from eager, with evidence. Whether it breaks a promise says the contract.
+    """A difference from eager, with evidence. The contract decides whether it breaks a promise.
 
     `kind` names the symptom, such as 'wrong value' or 'raises IndexError: index # is out of
-    bounds': violations that a reader would call the same symptom have the same kind. `place` names
+    bounds': violations that a reader would call the same symptom have the same kind. `place` is
     the input or output, or the stage and node. `evidence` has plain JSON values. `label` is
-    "disputed" where maintainers doubt that it is a bug; the evidence then has their reason.
+    "disputed" if maintainers doubt that it is a bug; the evidence then has their reason.
     """
 
     oracle: str
@@ -71,7 +71,7 @@ class Limitation:
 
 @dataclass(frozen=True, slots=True)
 class Documented:
-    """A difference from eager that a limitation covers. It is shown, and counted apart."""
+    """A difference from eager that a limitation covers. It is reported and counted separately."""
 
     difference: Violation
     limitation: Limitation
@@ -79,12 +79,12 @@ class Documented:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What one oracle says about one run; `reason` says why it could not decide.
+    """The result of one oracle on one run; `reason` says why it could not decide.
 
-    `violations` break the contract, `documented` differences do not. `notes` are differences of
-    graphs alone, which no result depends on and which the target does not promise to avoid.
-    `suspected` would be violations if some values showed them; none did. `inherited` are those of a
-    layer before the code of a user.
+    `violations` break the contract, `documented` differences do not. `notes` are differences that
+    only graphs show; no result depends on them, and the target does not promise to avoid them.
+    `suspected` would be violations if some values showed them; none did. `inherited` are caused
+    by a layer upstream of the user's code.
     """
 
     verdict: Verdict
@@ -120,7 +120,7 @@ def with_differences(
     notes: Sequence[Violation],
     otherwise: Report = HOLDS,
 ) -> Report:
-    """The report on these differences. `otherwise` has the verdict if there is none of results."""
+    """The report on these differences; `otherwise` if none of them is in results."""
     report = replace(
         otherwise,
         violations=tuple(violations),
@@ -133,7 +133,7 @@ def with_differences(
 
 
 def in_both(one: Report, other: Report) -> Report:
-    """The first report with the differences that both have: others depend on chance."""
+    """The first report, limited to the differences that both have: others are flaky."""
     # Differences are equal if oracle, kind and place are: the evidence may differ in values.
     seen = other.differences
     violations = [violation for violation in one.violations if violation in seen]
@@ -146,7 +146,7 @@ def in_both(one: Report, other: Report) -> Report:
     return with_differences(violations, documented, one.notes, otherwise)
 
 
-# From the one that decides most: one violation decides, one unknown stage leaves the whole open.
+# The worst first: one violation decides, and one unknown stage leaves the whole undecided.
 FROM_WORST = (
     Verdict.VIOLATED,
     Verdict.DOCUMENTED,
@@ -161,7 +161,7 @@ def of_all_stages(reports: Sequence[Report]) -> Report:
     if not reports:
         return not_applicable("the target shows no graph")
     worst = min((report.verdict for report in reports), key=FROM_WORST.index)
-    # Reasons of better verdicts would explain nothing.
+    # Reasons for better verdicts would explain nothing.
     reasons = (report.reason for report in reports if report.verdict is worst and report.reason)
     return Report(
         worst,
@@ -176,7 +176,7 @@ ON_VALUES = ("values", "inputs")  # a wrong element is in an output, in an input
 
 
 def same_promise(one: Violation, other: Violation) -> bool:
-    """Whether two violations are about the same matter, so that one cause can be behind both."""
+    """Whether two violations concern the same promise, so that they can have one cause."""
     if one.oracle in ON_VALUES and other.oracle in ON_VALUES:
         return True
     return (one.oracle, one.kind) == (other.oracle, other.kind)
@@ -184,7 +184,7 @@ def same_promise(one: Violation, other: Violation) -> bool:
 
 # --- names of inputs and outputs, as a user's function calls them, in place of their indices ------
 
-# The name of each place, such as "input 'cache.k'" for 'input 0'.
+# The user's name of each place, such as "input 'cache.k'" for 'input 0'.
 PlaceNames: TypeAlias = Mapping[str, str]
 
 _PLACE = re.compile(r"\b(?:input|output) \d+\b")
@@ -231,6 +231,6 @@ def _evidence(text: str, names: PlaceNames, *, symbolic: bool) -> str:
 
 
 def _tensor(match: re.Match[str], names: PlaceNames) -> str:
-    """An input as an expression of the user, such as 'cache.k'."""
+    """An input as an expression in the user's code, such as 'cache.k'."""
     name = names.get(f"input {match[1]}")
     return match[0] if name is None else name.removeprefix("input '").removesuffix("'")

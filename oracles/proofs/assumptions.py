@@ -48,7 +48,7 @@ class Assumptions:
         hints: SizeValues,
     ) -> Assumptions:
         """Solve the equations for symbols, and search samples near the hints and the range ends."""
-        # Each solved symbol is one unknown less for z3, and one loop less for an enumeration.
+        # Each solved symbol means one unknown less for z3, and one loop less for an enumeration.
         solved = _solutions(ranges, guards, equal)
         conditions = _range_conditions(ranges, solved)
         conditions += [guard.xreplace(solved) for guard in guards]
@@ -73,7 +73,7 @@ class Assumptions:
         try:
             return all(self._values(*sizes))
         except ZeroDivisionError:
-            # All conditions are computed, although an earlier guard excludes a divisor of zero.
+            # All conditions are computed, although an earlier one excludes a divisor of zero.
             return False
 
     def complete(self, sizes: SizeValues) -> dict[Expr, int]:

@@ -33,7 +33,7 @@ from aliasproof.oracles.smt import Disjoint, Session, Unknown
 # Polynomials over named unknowns, with integer coefficients.
 
 
-# The names of its factors, sorted, each as often as it is a factor. `()` is the constant one.
+# The sorted names of the factors, each repeated by its power. `()` is the constant monomial.
 Monomial: TypeAlias = tuple[str, ...]
 Polynomial: TypeAlias = dict[Monomial, int]  # no coefficient is zero
 
@@ -111,8 +111,8 @@ class SizeEncoding:
     equations: list[Any] = field(default_factory=list)
     indices: set[str] = field(default_factory=set)
     _numbers: Iterator[int] = field(default_factory=itertools.count)
-    _named: dict[Expr, str] = field(default_factory=dict)  # unknowns for quotients and the like
-    # By the factor, then by the inner polynomial as a key: that polynomial and the product in z3.
+    _named: dict[Expr, str] = field(default_factory=dict)  # unknowns for quotients and similar
+    # By factor, then by inner polynomial (as a key): that polynomial and the product, as z3 terms.
     _products: dict[str, dict[frozenset[tuple[Monomial, int]], tuple[Any, Any]]] = field(
         default_factory=dict
     )
@@ -155,12 +155,12 @@ class SizeEncoding:
     def _sum_or_product(self, expression: Expr) -> Polynomial:
         """A sum or a product.
 
-        If it contains fractions, the whole of it is an exact quotient. Its parts need not be whole
-        numbers: `n0/2 + n1/2` is one where both sizes are odd.
+        If it contains fractions, the whole expression is an exact quotient. Its parts need not be
+        integers: with two odd sizes, `n0/2 + n1/2` is an integer and its parts are not.
         """
         if not all(atom.is_Integer for atom in expression.atoms(sympy.Rational)):
             above, below = expression.as_numer_denom()
-            # A size is a whole number, so the division has no remainder.
+            # A size is an integer, so the division has no remainder.
             if below != 1:
                 return self.polynomial(torch_functions.CleanDiv(above, below, evaluate=False))
         parts = map(self.polynomial, expression.args)
@@ -190,7 +190,7 @@ class SizeEncoding:
     def _define_division(
         self, name: str, is_quotient: bool, dividend: Expr, divisor_expression: Expr
     ) -> None:
-        """The unknown is a quotient, or the remainder of a quotient that gets a name, too.
+        """The unknown is a quotient, or the remainder to a quotient that gets a name, too.
 
         Fact: for a positive divisor, 0 <= dividend - divisor * quotient < divisor.
         """
@@ -288,7 +288,7 @@ class SizeEncoding:
         self.equations.append(value == size * times)
         low, high = self.bounds.get(factor, (0, None))
         facts = _product_facts(value, size, times, low, high)
-        # Products of one size are ordered as their other factors are, and at least a size apart.
+        # Products of one size are ordered like their other factors, and at least a size apart.
         for other_times, other_value in known.values():
             facts += [
                 z3.Implies(times == other_times, value == other_value),
@@ -296,7 +296,7 @@ class SizeEncoding:
                 z3.Implies(times < other_times, value <= other_value - size),
             ]
         if factor not in self.bounds:
-            # The factor is a quotient or the like. The facts above hold only if it is not negative.
+            # The factor is a quotient or similar. The facts above hold only if it is not negative.
             facts = [z3.Implies(size >= 0, z3.And(*facts)), z3.Implies(size == 0, value == 0)]
         self.facts += facts
         known[key] = (times, value)
@@ -314,7 +314,7 @@ class SizeEncoding:
         for letter, sign, region in (("i", -1, one), ("j", 1, other)):
             for dim, (size, stride) in enumerate(zip(region.sizes, region.strides, strict=True)):
                 index = f"{letter}{dim}"
-                # Before the first polynomial with it: an index is never a common factor.
+                # Before the first polynomial that contains it: an index is never a common factor.
                 self.indices.add(index)
                 left = add(self.polynomial(size), {(index,): -1, (): -1})  # size - 1 - index
                 conditions += [self.unknown(index) >= 0, self.linear(left) >= 0]
@@ -362,8 +362,8 @@ class SizeEncoding:
 
 def _product_facts(value: Any, size: Any, times: Any, low: int, high: int | None) -> list[Any]:
     """Linear facts about `value`, the product of `size` in its range and `times`."""
-    # What follows from 0 <= low <= size <= high for each sign of `times`, and exact values for the
-    # small multiples, which neighbouring rows and blocks need.
+    # The consequences of 0 <= low <= size <= high for each sign of `times`, and exact values for
+    # the small multiples, which neighbouring rows and blocks need.
     facts = [
         z3.Implies(times == 0, value == 0),
         z3.Implies(times >= 1, z3.And(value >= size, value >= low * times)),
@@ -384,7 +384,7 @@ def _product_facts(value: Any, size: Any, times: Any, low: int, high: int | None
 
 
 def _relative_layout(pair: RegionPair) -> list[Expr]:
-    """What decides whether the two overlap, wherever the first one starts."""
+    """The expressions that decide overlap; they do not depend on where the first region starts."""
     one, other = pair
     return [other.start - one.start, *one.sizes, *one.strides, *other.sizes, *other.strides]
 
@@ -416,8 +416,8 @@ MOST_ROUNDS = 64  # sizes that z3 may propose in one search
 def encoding_of(assumptions: Assumptions) -> SizeEncoding:
     """The assumptions for z3.
 
-    A condition that cannot be translated is left out. Then a proof covers more sizes than asked
-    for, and a refutation is checked against all conditions anyway.
+    A condition that cannot be translated is left out. Then a proof covers more sizes than needed,
+    and a refutation is checked against all conditions anyway.
     """
     encoding = SizeEncoding(
         Session.here("sizes").context,
@@ -442,8 +442,8 @@ def ask(
 class SizeSearch:
     """A search for sizes that satisfy assumptions and the `wanted` conditions, products included.
 
-    After the search, either `exhausted` is true: there are no other sizes. Or `reason` says why it
-    ended.
+    After the search, either `exhausted` is true (there are no other sizes), or `reason` says why
+    the search ended.
     """
 
     encoding: SizeEncoding
@@ -454,10 +454,10 @@ class SizeSearch:
     reason: str = ""
 
     def solutions(self) -> Iterator[SizeValues]:
-        """Sizes, each once. They satisfy all assumptions, also those that z3 does not get."""
+        """Sizes, each once. They satisfy all assumptions, also those that are not given to z3."""
         symbols = list(self.assumptions.ranges)
         unknowns = [self.encoding.unknown(str(symbol)) for symbol in symbols]
-        # The equations make products exact, so a solution is one of the real question.
+        # The equations make products exact, so a solution is a solution of the exact question.
         conditions = [*self.encoding.facts, *self.encoding.equations, *self.wanted]
         for _ in range(MOST_ROUNDS):
             answer = ask(conditions, unknowns, self.deadline)
@@ -466,7 +466,7 @@ class SizeSearch:
                 self.reason = answer.reason if isinstance(answer, Unknown) else ""
                 return
             sizes = dict(zip(symbols, answer, strict=True))
-            # z3 did not get the conditions that cannot be translated.
+            # Conditions that cannot be translated were not given to z3.
             if self.assumptions.allow(sizes):
                 yield sizes
             # The next model must differ from this one in some size.

@@ -1,13 +1,13 @@
 """The inputs of a function with symbolic sizes: runs give layouts as expressions of the sizes.
 
-The function runs on fake tensors whose sizes are symbols of one `ShapeEnv`. Torch asks questions
-about the sizes during the run: is the tensor contiguous, do these two broadcast? It answers them
-for the sample and records each answer as a *guard*. The run is valid for all sizes that satisfy the
-guards. So the guards are assumptions of a proof, as is the range that the caller asks about.
+The function runs on fake tensors whose sizes are symbols of one `ShapeEnv`. During the run, torch
+has to decide about sizes: is the tensor contiguous, do these two broadcast? It decides for the
+sample and records each decision as a *guard*. The run is valid for all sizes that satisfy the
+guards. So the guards are assumptions of a proof, as is the range that the caller gives.
 
 A size becomes a symbol if it is two or more and its input fills a storage of its own. Torch treats
-0 and 1 as constants. The layout of an input that shares its storage, or leaves gaps in it, stays
-constant too.
+0 and 1 as constants. The layout of an input that shares its storage, or has gaps, stays constant,
+too.
 """
 
 from __future__ import annotations
@@ -85,14 +85,14 @@ class CompiledPair:
 
     @classmethod
     def of(cls, symbols: Sequence[Expr], pair: RegionPair) -> CompiledPair:
-        """Two regions as functions of the symbols. Raises `Rejected` if they contain others."""
+        """Two regions as functions of the symbols. Raises `Rejected` if they have other symbols."""
         one, other = pair
         values = evaluator(symbols, [*one.expressions, *other.expressions])
         return cls((len(one.sizes), len(other.sizes)), (one.itemsize, other.itemsize), values)
 
     def at(self, sizes: SizeValues) -> tuple[Region, Region]:
         """Both regions at the given sizes of the symbols, which are in the order of `of`."""
-        # `int`, since an expression with fractions gives a `Fraction` that is a whole number.
+        # An expression with fractions evaluates to a `Fraction` whose value is an integer.
         values = tuple(map(int, self.values(*sizes.values())))
         m, n = self.dims
         one, other = values[: 2 * m + 1], values[2 * m + 1 :]
@@ -113,8 +113,8 @@ def disagreements(layout: SymbolicLayout, observation: Observation, sizes: SizeV
     """
     real = observation.tensors()
     wrong = set(real.keys() ^ layout.keys())
-    # For each symbolic storage: the address of the real one, and the tensor that was seen there
-    # first. Inputs come first, so a storage belongs to the input that brought it.
+    # For each symbolic storage: the address of the real one, and the first tensor on it. Inputs
+    # come first, so a storage belongs to its input.
     storages: dict[int, tuple[int, str]] = {}
     for name, tensor in real.items():
         if name not in layout:
@@ -172,7 +172,7 @@ class SymbolicInputs:
         )
         # The cache loses offset and size of the storage that a scatter copies.
         self.mode.cache_enabled = False
-        self.names: dict[Expr, Expr] = {}  # our symbols by torch's
+        self.names: dict[Expr, Expr] = {}  # our symbols, by torch's symbols
         self.hints: dict[Expr, int] = {}
         self.storages: list[Any] = []  # kept alive, so that no address is used again
         self.symbolic = _fill_own_storage(self.samples)
@@ -196,8 +196,8 @@ class SymbolicInputs:
         return tuple(shape)
 
     def fresh(self) -> list[torch.Tensor]:
-        """Fake tensors of these sizes; those share a storage whose samples do."""
-        storages: dict[int, Any] = {}  # fake ones, by the identity of the sample's
+        """Fake tensors of these sizes; they share a storage if their samples do."""
+        storages: dict[int, Any] = {}  # fake storages, by the identity of the sample's storage
         made: list[Any] = []
         with self.mode, torch.no_grad():
             for index, (sample, shape) in enumerate(zip(self.samples, self._shapes, strict=True)):
@@ -206,7 +206,7 @@ class SymbolicInputs:
                     strides = _strides(shape, sample.stride())
                     made.append(torch.empty_strided(shape, strides, dtype=sample.dtype))
                     continue
-                # One fake storage for each of the samples', of the same size in bytes.
+                # One fake storage for each storage of the samples, of the same size in bytes.
                 storage = sample.untyped_storage()
                 if storage._cdata not in storages:
                     flat = torch.empty(storage.nbytes(), dtype=torch.uint8)
@@ -220,8 +220,8 @@ class SymbolicInputs:
         """The layouts of inputs and outputs after a run of the function; `name` is for errors.
 
         Raises `Rejected` if the function cannot run with symbolic sizes, or creates data-dependent
-        integers. Torch assumes much about these (that they are not 1, for example) and records no
-        guard.
+        integers. Torch assumes much about such integers (that they are not 1, for example) and
+        records no guard.
         """
         observation = observe(function, self.fresh(), _on_symbols(self.mode))
         # Otherwise the next run looks for these symbols among its own results.

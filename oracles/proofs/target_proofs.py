@@ -38,12 +38,12 @@ from aliasproof.oracles.smt import Disjoint, Unknown
 # proof names the one that succeeds.
 #
 # 1. After, the two are in different storages; or their relative layout is the same as before,
-#    expression by expression.
 # 2. Sampled sizes are tried one by one; they can only refute. Or z3 proves that two elements share
+#    a byte in eager at all sizes, so the target cannot add an alias.
 #    a byte in eager at all sizes, so there is nothing to add.
 # 3. z3 proves that no byte is in both, with sizes and indices as unknowns.
-# 4. z3 proves that the relative layout is the same as before at all sizes.
-# 5. z3 answers 3 again, with exact products. Sizes that it proposes and that do not refute are
+# 5. z3 repeats 3 with exact products. Sizes that it proposes and that do not refute are excluded,
+#    and the search continues.
 #    excluded, and the search goes on.
 # 6. All sizes in range are tried one by one, as far as time allows.
 #
@@ -60,7 +60,7 @@ _SHARE_OF_PRODUCTS = 0.5
 
 
 class Answer(Enum):
-    """What is known of a pair.
+    """The result for a pair.
 
     Vacuous: the assumptions contradict each other, so anything could be proved.
     """
@@ -84,7 +84,7 @@ class PairDecision:
 class PairQuestion:
     """One pair of regions, before (in eager) and after (of the target).
 
-    `limit` is in seconds. `reasons` says why steps that could have decided did not.
+    `limit` is in seconds. `reasons` says why steps that could have decided the pair did not.
     """
 
     before: RegionPair
@@ -93,10 +93,10 @@ class PairQuestion:
     limit: float
     reasons: list[str] = field(default_factory=list)
     deadline: float = field(init=False)
-    # Made once, since two steps use them: the question whether the two share a byte after.
+    # Made once, since two steps use them: the question whether the two share a byte in the target.
     _encoding: SizeEncoding | None = None
     _wanted: list[Any] = field(default_factory=list)
-    _compiled: tuple[CompiledPair, ...] | None = None  # after, and before if in one storage
+    _compiled: tuple[CompiledPair, ...] | None = None  # of the target; of eager, if in one storage
 
     def __post_init__(self) -> None:
         self.deadline = time.perf_counter() + self.limit
@@ -147,7 +147,7 @@ class PairQuestion:
     # --- the steps, cheapest first ----------------------------------------------------------------
 
     def _by_storage_or_expressions(self) -> PairDecision | None:
-        # No z3: most pairs of a right target end here, in microseconds.
+        # No z3: most pairs of a correct target end here, in microseconds.
         if self.after[0].storage != self.after[1].storage:
             return PairDecision(Answer.PROVED, "different storages")
         if self._one_storage_before and same_relative_layout(self.before, self.after):
@@ -183,7 +183,7 @@ class PairQuestion:
         return self._by_linear_model("z3", *self._shared_byte())
 
     def _shared_byte(self) -> tuple[SizeEncoding, list[Any]]:
-        """The question to z3 whether the two share a byte after."""
+        """The question to z3 whether the two share a byte in the target."""
         if self._encoding is None:
             self._encoding = encoding_of(self.assumptions)
             self._wanted = self._encoding.share_a_byte(*self.after)
@@ -202,7 +202,7 @@ class PairQuestion:
     ) -> PairDecision | None:
         """Proved if the wanted conditions contradict the linear facts.
 
-        A model proves nothing, since its products can be wrong. But its sizes are worth a try.
+        A model proves nothing, since its products can be wrong. But its sizes may refute the pair.
         """
         symbols = list(self.assumptions.ranges)
         unknowns = [encoding.unknown(str(symbol)) for symbol in symbols]
@@ -278,7 +278,7 @@ def prove(
     before: SymbolicLayout, after: SymbolicLayout, assumptions: Assumptions, limit: float = 10.0
 ) -> list[Proof]:
     """Decide all pairs; `limit` is the time for each, in seconds."""
-    # Whether the assumptions can hold is the same question for all pairs, so it is asked once.
+    # Whether the assumptions can hold does not depend on the pair, so z3 decides it once.
     satisfied = _with_sample(assumptions, limit)
     # Solved symbols are replaced first: fewer unknowns, and equal expressions get equal forms.
     before = {name: region.replaced(assumptions.equal) for name, region in before.items()}
@@ -310,7 +310,7 @@ def _with_sample(assumptions: Assumptions, limit: float) -> Assumptions | PairDe
     contradiction = PairDecision(Answer.VACUOUS, "no sizes in range satisfy the assumptions")
     if sympy.false in assumptions.conditions or assumptions.count == 0:
         return contradiction
-    # Nothing is wanted but the assumptions themselves: any solution will do.
+    # Only the assumptions have to hold: any solution is enough.
     search = SizeSearch(encoding_of(assumptions), [], assumptions, time.perf_counter() + limit)
     for sizes in search.solutions():
         return replace(assumptions, samples=(sizes,))
@@ -360,7 +360,7 @@ class TargetProofs:
     `shapes` are the input sizes as symbolic expressions. `assumptions` are Python conditions on the
     symbols. `covered` counts the sizes that satisfy them; None if there are no symbols, or too many
     sizes to count. `captured` are the names of the last inputs, if these are captured tensors.
-    `note` says that eager does not define the function, if that is so.
+    `note` says that the function is undefined in eager, if it is.
     """
 
     target: str
