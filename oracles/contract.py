@@ -292,7 +292,7 @@ def _with_evidence(violation: Violation, key: str, reason: str) -> Violation:
 
 
 def always(trace: Trace) -> bool:
-    """For a refusal whose message is specific enough, such as one that names the operator."""
+    """Of a refusal whose message says enough, such as which operator is not supported."""
     return True
 
 
@@ -322,7 +322,7 @@ def changes_metadata(trace: Trace) -> bool:
 
 
 def as_written(trace: Trace) -> bool:
-    """Each call has exactly one possible decomposition."""
+    """Each call can be decomposed in one way only."""
     return trace.as_written is True
 
 
@@ -357,7 +357,7 @@ def no_overlapping_as_strided(trace: Trace) -> bool:
 
 
 def is_merged(trace: Trace, index: int) -> bool:
-    """The input shares a written storage with other inputs, some of which may overlap."""
+    """The input is on a written storage with other inputs, some of which may overlap."""
     storage = trace.inputs[index].storage
     # AOTAutograd proves some interleaved inputs disjoint, others not
     # (`compute_overlapping_inputs`). It merges all inputs of the storage if two may overlap.
