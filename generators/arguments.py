@@ -32,10 +32,10 @@ from aliasproof.ir.schemas import Kind, facts, resolve
 
 # --- accepted dtypes ------------------------------------------------------------------------------
 #
-# Which dtypes eager's kernels for an op accept: eager itself is asked, once per op and dtype.
+# Which dtypes eager's kernels for an op accept: determined by calling eager, once per op and dtype.
 
 
-# If eager refuses all of these, it refuses the small arguments and not the dtype.
+# If eager refuses all of these, the reason is the small arguments and not the dtype.
 _COMMON = (torch.float32, torch.float64, torch.int64, torch.bool, torch.complex64)
 
 
@@ -43,7 +43,7 @@ _COMMON = (torch.float32, torch.float64, torch.int64, torch.bool, torch.complex6
 def accepts(op: str, drawn: tuple[str, ...], dtype: torch.dtype) -> bool:
     """Whether eager runs an op on small tensors of a dtype, or refuses them for another reason.
 
-    `drawn` are the names of the arguments that the call gives, beside those without a default.
+    `drawn` are the names of the arguments that the call gets besides those without a default.
     """
     return _runs(op, drawn, dtype) or not any(_runs(op, drawn, common) for common in _COMMON)
 
@@ -55,7 +55,7 @@ def _runs(op: str, drawn: tuple[str, ...], dtype: torch.dtype) -> bool:
         # Without its `out=` arguments, torch chooses the functional form of an op.
         buffers = facts(resolve(op)).kind is Kind.OUT
         function = resolve(op).overloadpacket if buffers else resolve(op)
-        # Eager warns about some arguments, and about them only.
+        # Eager's warnings are about these small arguments only.
         with torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             function(**given)
@@ -75,7 +75,7 @@ def _small_arguments(
         if name in ("mask", "condition"):
             yield name, torch.ones(1, 1, dtype=torch.bool)
         elif name == "index":
-            # As many dimensions as `self` has, for these.
+            # For these, as many dimensions as `self` has.
             sizes = (1, 1) if op.startswith(("aten.scatter", "aten.gather")) else (1,)
             yield name, torch.zeros(sizes, dtype=torch.int64)
         elif name in _TEXTS:
@@ -91,14 +91,14 @@ def _small_arguments(
 
 _TEXTS = {"rounding_mode": "trunc", "approximate": "none", "reduce": "amax"}
 
-# By the type in the schema.
+# By type in the schema.
 _SMALL: dict[str, Any] = {
     "Tensor": lambda dtype: torch.ones(1, 1).to(dtype),
     "number": lambda dtype: True if dtype == torch.bool else 2,
     "float": lambda dtype: 1.0,
     "int": lambda dtype: 1,
     "bool": lambda dtype: False,
-    # A list of one item.
+    # Lists of one item.
     "List[Tensor]": lambda dtype: [torch.ones(1, 1).to(dtype)],
     "List[number]": lambda dtype: [True if dtype == torch.bool else 2],
 }
@@ -108,14 +108,14 @@ _SMALL: dict[str, Any] = {
 #
 # How `out=` arguments are drawn: buffers of the size and dtype of the result.
 #
-# Eager computes the result, so no rule about sizes and dtypes is repeated here.
+# Eager computes the result, so rules about sizes and dtypes need not be repeated here.
 
 
 def buffer_for(op: str, name: str) -> Drawer:
     """A drawer for the `out=` argument of that name.
 
     It is a tensor of the scene, or a new one. Sometimes a new one has no elements, so eager resizes
-    it; of other sizes, torch deprecates that.
+    it. Resizing a buffer that has elements is deprecated in torch.
     """
     known = facts(resolve(op))
     names = [known.op._schema.arguments[index].name for index in known.writes]
@@ -187,10 +187,10 @@ BY_TYPE: dict[str, Drawer] = {
     "List[Tensor]": tensors.tensor_list,
 }
 
-# A list of tensors is first, since it gives the first tensor. A dimension is next, since indices
-# depend on it. Stored values are late, since their shape depends on the indices. A buffer is last,
+# A list of tensors comes first, since it provides the first tensor; then a dimension, since indices
+# depend on it. Stored values come late, since their shape depends on the indices. A buffer is last,
 # since its shape depends on all operands. Arguments of equal rank keep the order of the schema.
-# The names of such lists: `self` is drawn as an argument only if it is one.
+# The names of such lists: `self` is drawn as an argument only if it is a list.
 FIRST_LISTS = ("self", "tensors")
 _DRAWING_ORDER = {
     **dict.fromkeys(FIRST_LISTS, -1),
@@ -205,18 +205,18 @@ _BUFFERS = 3
 
 @dataclass(frozen=True, slots=True)
 class DrawnArgument:
-    """An argument of an op, and what draws it."""
+    """An argument of an op, and its drawer."""
 
     name: str
     drawer: Drawer
 
 
 def drawn_arguments(op: str, drawers: Mapping[str, Drawer]) -> tuple[DrawnArgument, ...]:
-    """The arguments of an op to draw, in drawing order, with `drawers` for some of them by name.
+    """The arguments of an op to draw, in drawing order; `drawers` has drawers by argument name.
 
-    A tensor `self` is not among them: all others depend on it, so it is drawn before. An argument
-    with a default is left out unless it has an entry in `drawers`. Raises `UserError` if an
-    argument has no drawer, or a drawer has no argument.
+    A tensor `self` is not among them: it is drawn before all others, which depend on it. An
+    argument with a default is left out unless it has an entry in `drawers`. Raises `UserError` if
+    an argument has no drawer, or a drawer has no argument.
     """
     schema = resolve(op)._schema.arguments
     known = [argument.name for argument in schema]
@@ -249,13 +249,13 @@ def drawn_arguments(op: str, drawers: Mapping[str, Drawer]) -> tuple[DrawnArgume
 #
 # How the lists of a `_foreach_` op are drawn: the tensors that it writes, and operands for each.
 
-# Torch runs such an op on one tensor after the other, or on all at once. So a program with
-# operands that overlap the tensors of other items has no specified meaning.
+# Torch runs such an op on one tensor after the other, or on all at once. So the result is
+# unspecified if operands overlap the tensors of other items.
 UNSPECIFIED_SHARE = 10  # percent of the items that may overlap others
 
 
 def tensors_to_write(draft: Draft) -> Argument:
-    """One to three tensors, of any shapes, mostly of one dtype."""
+    """One to three tensors of any shape, mostly of one dtype."""
     names = draft.scene.newest_first(lambda tensor: draft.accepts(tensor.dtype))
     chosen = [draft.pick.one(names[:4] if draft.pick.chance(50) else names)]
     dtype = draft.scene.values[chosen[0]].dtype
@@ -307,7 +307,7 @@ def _per_item(
 
 
 def _apart(draft: Draft, written: list[str], names: list[str]) -> list[str]:
-    """The names of tensors that share no byte with those written; seldom, all names."""
+    """The names of tensors that share no byte with the written ones; rarely, all names."""
     if draft.pick.chance(UNSPECIFIED_SHARE):
         return names
     return draft.scene.apart(names, written)
@@ -315,7 +315,7 @@ def _apart(draft: Draft, written: list[str], names: list[str]) -> list[str]:
 
 # --- matrix arguments -----------------------------------------------------------------------------
 #
-# How the operands of matrix products are drawn: by the name of the op, its drawers by argument.
+# Drawers for the operands of matrix products, by op and argument.
 #
 # The shape of an operand depends on the first tensor and on the operands drawn before.
 
@@ -340,7 +340,7 @@ def _any_size(draft: Draft) -> int:
 
 
 def _drawers(**shapes: Callable[[Draft], Sequence[int]]) -> dict[str, Drawer]:
-    """A drawer per argument, for a tensor of that shape."""
+    """A drawer per argument, for a tensor of the given shape."""
     return {name: of_shape(shape) for name, shape in shapes.items()}
 
 
@@ -364,7 +364,7 @@ BADDBMM = _FACTORS | _drawers(
     batch1=lambda draft: (_size(draft, 0), _size(draft, 1), _any_size(draft)),
     batch2=lambda draft: (_size(draft, 0), _inner(draft, "batch1"), _size(draft, 2)),
 )
-# A sum over the batch, whose result is a matrix.
+# A sum over the batch; the result is a matrix.
 ADDBMM = _FACTORS | _drawers(
     batch1=lambda draft: (_any_size(draft), _size(draft, 0), _any_size(draft)),
     batch2=lambda draft: (
@@ -377,14 +377,14 @@ ADDBMM = _FACTORS | _drawers(
 
 # --- metadata arguments ---------------------------------------------------------------------------
 #
-# How the arguments of ops are drawn that give their first tensor other metadata.
+# How arguments are drawn for ops that change the metadata of their first tensor.
 
 
-# `set_` looks at the storage of its source. So the source is drawn last, and has room for the rest.
+# `set_` reads the storage of its source. So the source is drawn last, with room for the layout.
 
 
 def few_sizes(draft: Draft) -> Argument:
-    """The sizes of the first tensor, reversed or not, or other small ones."""
+    """The sizes of the first tensor, in their order or reversed, or other small sizes."""
     shape = tuple(draft.self.shape)
     return draft.pick.one((shape, shape[::-1], (draft.self.numel(),), (2,), (1, 2), (2, 2), ()))
 
@@ -408,7 +408,7 @@ def source_with_room(draft: Draft) -> Argument:
 
 
 def new_sizes(draft: Draft) -> Argument:
-    """Other sizes: fewer elements, as many, or more, which are then uninitialised."""
+    """Other sizes: fewer elements, as many, or more; additional elements are uninitialised."""
     shape: torch.Size = draft.self.shape
     count = draft.self.numel()
     sizes: list[tuple[int, ...]] = [
@@ -426,12 +426,12 @@ def new_sizes(draft: Draft) -> Argument:
 
 
 def training(draft: Draft) -> Argument:
-    """Whether random numbers are drawn at all; mostly they are."""
+    """Whether a dropout draws random numbers; mostly it does."""
     return not draft.pick.chance(20)
 
 
 inner_probability = numbers.one_of(0.5, 0.25)  # other than 0 and 1
-limit = numbers.one_of(2, 3, 10, 100)  # of the integers drawn; few, so that they can be indices
+limit = numbers.one_of(2, 3, 10, 100)  # of the integers drawn; small, so that they can be indices
 
 
 def probabilities(draft: Draft) -> Argument:

@@ -1,7 +1,7 @@
-"""Which overloads of ATen are drawn: each one that gives a view or writes an argument.
+"""Which overloads of ATen are drawn: each one that returns a view or writes an argument.
 
-Each has one status, with a detail: its group, the op that stands for it, or a reason. Reasons come
-from rules where one can be computed, else from tables.
+Each overload has one status, with a detail: its group, the op that stands for it, or a reason.
+Reasons come from rules where these can be computed, else from tables.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ class OpStatus(Enum):
     DRAWN = "drawn"
     REACHABLE = "reachable"  # another op that is drawn computes the same
     NOT_APPLICABLE = "not applicable"
-    UNDRAWN = "undrawn"  # it could be drawn
+    UNDRAWN = "undrawn"  # it could be drawn and is not
 
 
 @dataclass(frozen=True, slots=True)
 class CoveredOp:
-    """An overload, and what programs do with it.
+    """An overload, and its status.
 
-    `detail` is the group of a drawn op, the op through which one is reached, or a reason.
+    `detail` is the group of a drawn op, the op through which an overload is reached, or a reason.
     """
 
     op: OpOverload
@@ -41,7 +41,7 @@ class CoveredOp:
 
 
 def coverage() -> list[CoveredOp]:
-    """Each ATen overload that gives a view or writes an argument, by kind and name."""
+    """Each ATen overload that returns a view or writes an argument, by kind and name."""
     groups = {operator.name: operator.group for operator in OPERATORS}
     ops = [_coverage_of(op, groups) for op in _overloads()]
     return sorted(ops, key=lambda covered: (list(Kind).index(covered.facts.kind), str(covered.op)))
@@ -126,7 +126,7 @@ def _argument_of_no_program(op: OpOverload) -> str | None:
 
 
 def _why_generated(op: OpOverload) -> str | None:
-    """The `out=` forms that nobody wrote."""
+    """The reason for `out=` forms that torch generated."""
     if facts(op).kind in (Kind.OUT, Kind.MUTATING) and torch.Tag.generated in op.tags:
         return "generated: calls the functional form, then copies"
     return None

@@ -16,7 +16,7 @@ from aliasproof.ir.regions import Region, overlap
 
 @dataclass(slots=True)
 class Draft:
-    """The scene of a call, the arguments drawn so far by name, and what programs may contain."""
+    """The scene of a call, the arguments drawn so far by name, and the features of programs."""
 
     pick: Pick
     scene: Scene
@@ -73,9 +73,9 @@ class Draft:
         dtype: torch.dtype | None = None,
         like: str | None = None,
     ) -> Ref:
-        """A new tensor with one number everywhere, added to the scene.
+        """A new tensor with the same number everywhere, added to the scene.
 
-        By default, it has the dtype of the first tensor; else that of the one named `like`.
+        By default, it has the dtype of the first tensor; with `like`, the dtype of that value.
         """
         options: dict[str, Argument] = {} if dtype is None else {"dtype": dtype}
         other = Ref(like or self.self_name)
@@ -85,7 +85,7 @@ class Draft:
         return Ref(made[0])
 
     def value(self, name: str) -> object:
-        """An argument drawn before, as eager takes it: tensors for the names of values."""
+        """An argument drawn before, in the form that eager takes: tensors in place of names."""
         return self._value(self.drawn[name])
 
     def _value(self, argument: Argument) -> object:

@@ -1,7 +1,7 @@
 """Swarm switches: which kinds of op, dtype, layout and scenario a shard of programs may contain.
 
-A program that may contain everything rarely contains two related scenarios. Switches that are off
-at random let the others meet more often (Groce et al., "Swarm Testing", ISSTA 2012).
+A program that may contain everything rarely contains two related scenarios. Random switches turn
+some kinds off, so that the others meet more often (Groce et al., "Swarm Testing", ISSTA 2012).
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ GROUPS = (
     "custom",
 )
 
-# The groups whose ops write, or compute what a write through a view computes.
+# The groups whose ops write, or compute what a write through a view would leave.
 WRITES = {
     "in-place",
     "out=",
@@ -65,7 +65,7 @@ WRITES = {
     "custom",
 }
 
-# "offset" and "slack" come on top of the others.
+# "offset" and "slack" combine with the others.
 LAYOUTS = (
     "contiguous",
     "transposed",
@@ -77,11 +77,11 @@ LAYOUTS = (
     "overlapping",
 )
 
-RULES_SHARE = 50  # of a hundred programs of a shard that has the switch on
-LOOPS_SHARE = 60  # of a hundred programs of a shard that is devoted to code generation
+RULES_SHARE = 50  # percent of the programs of a shard that has the switch on
+LOOPS_SHARE = 60  # percent of the programs of a shard for loops in generated code
 
 SCENARIO_NAMES = tuple(scenario.name for scenario in SCENARIOS)
-# Those that decide how inputs are drawn meet all others.
+# Scenarios that decide how inputs are drawn can be combined with all others.
 _OF_INPUTS = tuple(scenario.name for scenario in SCENARIOS if scenario.play is None)
 _PLAYED = tuple(scenario.name for scenario in SCENARIOS if scenario.play is not None)
 
@@ -90,7 +90,7 @@ _PLAYED = tuple(scenario.name for scenario in SCENARIOS if scenario.play is not 
 class Features:
     """What programs may contain.
 
-    The first dtype, group and layout are the plainest: generation shrinks towards them.
+    The first dtype, group and layout are the simplest: generation shrinks towards them.
     """
 
     dtypes: tuple[torch.dtype, ...] = DTYPES
@@ -100,25 +100,25 @@ class Features:
     large: bool = True
     instructions: int = 8
     gradients: bool = True
-    # Of a hundred programs, how many are derived from the compiler's rules.
+    # Percentage of programs that are derived from the compiler's rules.
     rules: int = 0
-    # Rules for weights that are constants are among them, as the variant 'freezing' makes them.
+    # These include rules for weights that are constants, as in the variant 'freezing'.
     frozen: bool = False
-    # Rules for functions of torch are among them, as the variant 'as-written' calls those.
+    # These include rules for functions of torch, which the variant 'as-written' calls.
     written: bool = False
-    # Of a hundred programs, how many are calls that one loop of generated code may compute.
+    # Percentage of programs whose calls one loop of generated code may compute.
     loops: int = 0
-    # Ops that are drawn more often, see `favored_operators`.
+    # Ops that are drawn more often; see `favored_operators`.
     favored: frozenset[str] = frozenset()
 
 
 def swarm(seed: int) -> Features:
-    """The features of the shard with that seed: each switch is on or off at random.
+    """The features of the shard with this seed: each switch is on or off at random.
 
-    The plainest dtype, group and layout are always on. Few dtypes, groups and scenarios are on at
+    The simplest dtype, group and layout are always on. Few dtypes, groups and scenarios are on at
     a time, so that they meet often in one program.
     """
-    # What a seed means depends on the order of these draws, so a new switch goes last.
+    # The order of the draws defines the meaning of a seed, so a new switch goes last.
     chance = random.Random(seed)
     groups = _some(chance, GROUPS[1:], 3, 7)
     # Without a mutation there is nothing to functionalize.
@@ -140,15 +140,15 @@ def swarm(seed: int) -> Features:
 
 
 def for_code_generation(features: Features, seed: int) -> Features:
-    """The features of a shard of that seed on a target that generates code.
+    """The features of the shard with this seed on a target that generates code.
 
-    Each second shard is about loops: in others, few programs are long enough for a vector register.
+    Every second shard is for loops: in other shards, few programs fill a vector register.
     """
     return replace(features, loops=LOOPS_SHARE) if seed % 2 else features
 
 
 def without(features: Features, left_out: frozenset[str]) -> Features:
-    """The features without the groups, layouts and dtypes of these names; the plainest stay."""
+    """The features without the groups, layouts and dtypes of these names; the simplest stay."""
     groups = tuple(name for name in features.groups if name not in left_out)
     return replace(
         features,

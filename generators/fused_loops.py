@@ -1,10 +1,10 @@
 """Programs for the scheduler and the code generator: calls that one loop nest may compute.
 
 Inductor fuses calls over the same elements into a loop, splits it at the length of a vector
-register, and gives memory to what crosses loops. So the inputs of such a program have few sizes,
-around that length, and several dtypes. Each step reads and writes what other steps do: values have
-several readers, before a write and after it; reads are at other positions than writes; a sum or an
-index is computed from what is written. The last values and the written ones are returned.
+register, and allocates buffers for values that cross loops. So the inputs of such a program have
+few sizes, around that length, and several dtypes. Steps read and write the same values: a value has
+several readers, before and after a write; reads are at other positions than writes; a sum or an
+index is computed from a written value. The program returns the last values and the written ones.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from aliasproof.generators.tensor_arguments import combines
 from aliasproof.ir.program import Input, Ref, Storage
 from aliasproof.ir.regions import dense_strides
 
-# Around the numbers of elements that fit into a register of 16, 32 or 64 bytes, by item size.
+# Around the numbers of elements that fit in a register of 16, 32 or 64 bytes, by item size.
 SIZES = (1, 2, 3, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 129)
 LONGEST_DEEP = 33  # the last of three dimensions
 FEW = (1, 2, 3, 5)
@@ -55,8 +55,8 @@ DTYPES = (
     torch.int32,
     torch.int16,
 )
-# Values with a fraction, of both signs, and large ones: a formula of generated code may round or
-# overflow where eager's kernel does not.
+# Fractions of both signs, and large values: a formula of generated code may round or overflow where
+# eager's kernel does not.
 VALUES = (("0.5", "-0.25", "1", "0.0", "2"), ("-1", "3", "-7", "0.1"), ("inf", "1", "-2"))
 MOST_STEPS = 9
 TRIES = 4
@@ -84,7 +84,7 @@ def _inputs(pick: Pick) -> tuple[tuple[Storage, ...], tuple[Input, ...]]:
     """Tensors of one shape and few dtypes, and some that are broadcast to it or are longer."""
     long = pick.one(SIZES)
     few = [pick.one(FEW) for _ in range(3)]
-    # Where two dimensions are longer than a tile of vectors, both loops have a tail.
+    # If two dimensions are longer than a tile of vectors, both loops have a tail.
     deep = (2, few[2], long) if long <= LONGEST_DEEP else (long, long + few[2])
     shape: Shape = pick.one(((long,), (few[0], long), (long, few[1]), deep))
     dtypes = [pick.one(DTYPES) for _ in range(pick.integer(1, 3))]
@@ -111,7 +111,7 @@ def _inputs(pick: Pick) -> tuple[tuple[Storage, ...], tuple[Input, ...]]:
 
 
 def _value(pick: Pick, scene: Scene, accepts: Callable[[torch.Tensor], bool] = not_empty) -> str:
-    """A value, the newest ones more often, so that calls build on each other."""
+    """A value, more often a new one, so that calls build on each other."""
     names = scene.newest_first(accepts)
     return pick.one(names[:3] if pick.chance(50) else names)
 
@@ -120,7 +120,7 @@ def _value(pick: Pick, scene: Scene, accepts: Callable[[torch.Tensor], bool] = n
 
 
 def compute(pick: Pick, scene: Scene) -> None:
-    """A value of two values, or of one; of several dtypes, the result has one."""
+    """Compute a value from one or two values; of several dtypes, torch promotes to one."""
     name = _value(pick, scene)
     tensor = scene.values[name]
     if tensor.is_floating_point() and pick.chance(40):
@@ -157,7 +157,7 @@ _OF_TWO = (
 
 
 def change_dtype(pick: Pick, scene: Scene) -> None:
-    """A value in another dtype; sometimes its bytes."""
+    """Convert a value to another dtype; sometimes reinterpret its bytes."""
     name = _value(pick, scene)
     if pick.chance(20):
         viewed_as(pick, scene, name)
@@ -166,7 +166,7 @@ def change_dtype(pick: Pick, scene: Scene) -> None:
 
 
 def select(pick: Pick, scene: Scene) -> None:
-    """A value where a mask holds, which a comparison or a value of bools gives."""
+    """Choose values by a mask: the result of a comparison, or a value of bools."""
     name = _value(pick, scene)
     other = pick.one(scene.newest_first(lambda it: it.shape == scene.values[name].shape))
     compared = _value(pick, scene, lambda it: combines(it.shape, scene.values[name].shape))
@@ -180,7 +180,7 @@ def select(pick: Pick, scene: Scene) -> None:
 
 
 def reduce(pick: Pick, scene: Scene) -> None:
-    """A reduction, which is often combined with what is reduced, as in a normalization."""
+    """A reduction, often combined with its operand, as in a normalization."""
     name = _value(pick, scene, has_rows)
     tensor = scene.values[name]
     every = tuple(range(tensor.dim()))
@@ -207,7 +207,7 @@ def reduce(pick: Pick, scene: Scene) -> None:
 
 
 def scan(pick: Pick, scene: Scene) -> None:
-    """A value that no loop over elements computes: sums so far, sorted ones, a matrix product."""
+    """A value that no loop over elements computes: a scan, a sort, a matrix product."""
     name = _value(pick, scene, has_rows)
     tensor = scene.values[name]
     dim = pick.integer(0, tensor.dim() - 1)
@@ -223,7 +223,7 @@ def scan(pick: Pick, scene: Scene) -> None:
 
 
 def move(pick: Pick, scene: Scene) -> None:
-    """The elements at other positions: turned, cut, padded or joined."""
+    """Move elements to other positions: transpose, slice, pad or concatenate."""
     name = _value(pick, scene, has_rows)
     tensor = scene.values[name]
     how = pick.integer(0, 4)
@@ -244,7 +244,7 @@ def move(pick: Pick, scene: Scene) -> None:
 
 
 def _indices(pick: Pick, scene: Scene, size: int) -> str:
-    """Positions in a dimension of that size, mostly computed from a value."""
+    """Positions in a dimension of this size, mostly computed from a value."""
     integers = scene.newest_first(lambda it: it.dtype == torch.int64 and 0 < it.numel() <= size)
     source = pick.one(integers) if integers and pick.chance(70) else None
     if source is None:
@@ -254,7 +254,7 @@ def _indices(pick: Pick, scene: Scene, size: int) -> str:
 
 
 def write(pick: Pick, scene: Scene) -> None:
-    """A value is written: all of it, a view of it, or some elements. Mostly, a call read it."""
+    """Write a value: all of it, a view of it, or some elements. Mostly, a call has read it."""
     read = {name for call in scene.instructions for name in call.refs}
     known = [name for name in scene.newest_first(not_empty) if name in read]
     name = pick.one(known) if known and pick.chance(60) else _value(pick, scene)
@@ -264,7 +264,7 @@ def write(pick: Pick, scene: Scene) -> None:
         overwrite(pick, scene, name)
     elif how == 1:
         overwrite(pick, scene, any_view(pick, scene, name))
-    elif how == 2:  # what is stored is computed from the tensor, or from another one
+    elif how == 2:  # the stored value is computed from the tensor, or from another one
         source = _value(pick, scene, is_arithmetic)
         put(pick, scene, name, convert(scene, total(pick, scene, source), tensor.dtype))
     elif how == 3:
@@ -285,7 +285,7 @@ def write(pick: Pick, scene: Scene) -> None:
         scene.call(op, Ref(name), Ref(source))
 
 
-# The steps, as often as they are drawn.
+# The steps, each repeated by its frequency.
 _STEPS: tuple[Callable[[Pick, Scene], None], ...] = (
     *(compute,) * 3,
     *(write,) * 3,

@@ -1,8 +1,8 @@
-"""How index tensors are drawn, and what is stored at them.
+"""How index tensors are drawn, and the values that are stored at these indices.
 
-Every function here takes the `Draft` of the call so far and gives one argument, or raises
+Every function here takes the `Draft` of the call so far and returns one argument, or raises
 `NoChoice`. The values of a scene are real, so a drawn index is in range when the instruction runs.
-Few tensors happen to be indices, so most are computed in the scene.
+Few tensors happen to be valid indices, so most index tensors are computed in the scene.
 """
 
 from __future__ import annotations
@@ -66,9 +66,9 @@ def positions_like(draft: Draft) -> Argument:
 
 
 def index_list(draft: Draft) -> Argument:
-    """Index tensors for the leading dimensions of the first tensor, or for the second one only.
+    """Index tensors for the leading dimensions of the first tensor, or only for the second one.
 
-    It is also a mask of the first tensor's shape.
+    A mask of the first tensor's shape is possible, too.
     """
     shape = draft.self.shape
     if not shape:
@@ -79,12 +79,12 @@ def index_list(draft: Draft) -> Argument:
     if len(shape) > 1 and draft.pick.chance(40):
         if draft.pick.chance(50):
             return (None, Ref(_index_vector(draft, shape[1])))
-        # Two vectors of one length give the positions of single elements, or of rows.
+        # Two vectors of equal length are positions of single elements, or of rows.
         rows = _computed_vector(draft, shape[0], most=min(shape[:2]))
         length = draft.scene.values[rows].numel()
         columns = _computed_vector(draft, shape[1], most=length, least=length)
         return (Ref(rows), Ref(columns))
-    # Unlike most ops by index, these also take int32.
+    # Unlike most ops by index, these also accept int32.
     fitting = draft.scene.newest_first(lambda t: _indexes(t, shape[0], INDEX_DTYPES))
     if fitting and draft.pick.chance(40):
         return (Ref(draft.pick.one(fitting)),)
@@ -92,12 +92,12 @@ def index_list(draft: Draft) -> Argument:
 
 
 def _index_vector(draft: Draft, size: int) -> str:
-    """A vector of indices below `size`: one of the scene, or computed from another, or counted."""
+    """A vector of indices below `size`: a value of the scene, computed from one, or an `arange`."""
     fitting = draft.scene.newest_first(lambda t: _indexes(t, size) and t.dim() == 1)
     if fitting and draft.pick.chance(40):
         return draft.pick.one(fitting)
-    # Data-dependent indices, perhaps computed from the tensor that is written. They are often
-    # equal, which is undefined for some stores, so most indices are counted.
+    # Data-dependent indices, perhaps computed from the tensor that is written. Often some are
+    # equal, which is undefined for some stores, so most indices come from `arange`.
     integers = draft.scene.newest_first(
         lambda t: t.dtype == torch.int64 and t.dim() == 1 and 0 < t.numel() <= MOST_INDICES
     )
@@ -107,7 +107,7 @@ def _index_vector(draft: Draft, size: int) -> str:
 
 
 def _computed_vector(draft: Draft, size: int, *, most: int, least: int = 1) -> str:
-    """Different indices below `size`, forwards or backwards, perhaps with a step."""
+    """Distinct indices below `size`, ascending or descending, perhaps with a step."""
     length = draft.pick.integer(least, min(most, MOST_INDICES))
     if not least <= length <= size:
         raise NoChoice
@@ -134,7 +134,7 @@ def _indexes(
 
 def values_to_put(draft: Draft) -> Argument:
     """A tensor that broadcasts to what the drawn indices select."""
-    # How many elements a mask selects depends on its data, so look at what the call would select.
+    # How many elements a mask selects depends on its data, so run the selection.
     try:
         chosen = resolve("aten.index.Tensor")(draft.self, draft.value("indices"))
     except (RuntimeError, IndexError) as reason:

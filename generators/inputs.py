@@ -33,8 +33,8 @@ SMALL_SHAPES: tuple[Shape, ...] = (
     (1, 2, 3, 2),
     (2, 1, 2, 1, 2),
 )
-# Longer than a vector register of every dtype, some no multiple of one: some mistakes are in
-# vectorised kernels only.
+# Longer than a vector register of every dtype, and some are no multiple of it: some bugs are only
+# in vectorised kernels.
 LARGE_SHAPES: tuple[Shape, ...] = (
     (64,),
     (16, 16),
@@ -47,7 +47,7 @@ LARGE_SHAPES: tuple[Shape, ...] = (
     (1, 8, 5, 4),
     (2, 3, 2, 4, 4),
 )
-VECTOR_REGISTER = 64  # bytes of the longest one, which is also how CPU storages are aligned
+VECTOR_REGISTER = 64  # bytes of the longest one; CPU storages are also aligned to this
 
 
 def draw_inputs(pick: Pick, features: Features) -> tuple[tuple[Storage, ...], tuple[Input, ...]]:
@@ -62,7 +62,7 @@ def draw_inputs(pick: Pick, features: Features) -> tuple[tuple[Storage, ...], tu
         own_shape = draw_shape(pick, features) if pick.chance(20) else shape
         own_dtype = pick.one(features.dtypes) if pick.chance(25) else dtype
         drawn.add(own_shape, own_dtype)
-    # An op may combine a tensor with a 0-d one of another dtype.
+    # Ops may combine a tensor with a 0-d one of another dtype.
     if pick.chance(12):
         drawn.add((), pick.one(features.dtypes))
     if "indexed" in features.groups and pick.chance(60):
@@ -91,10 +91,10 @@ class _Inputs:
         sizes, strides = _layout(self.pick, self.features, shape)
         offset, slack = 0, 0
         if "offset" in self.features.layouts and self.pick.chance(60):
-            # Most of these are misaligned: vectorised loads expect multiples of a register.
+            # Most of these offsets misalign: vectorised loads expect multiples of a register.
             offset = self.pick.one((1, 2, 3, VECTOR_REGISTER // dtype.itemsize))
         if "slack" in self.features.layouts and self.pick.chance(50):
-            # Elements of the storage behind the view, which no op may touch.
+            # Elements of the storage behind the view, which no op may access.
             slack = self.pick.one((1, 2, 5))
         self.storages.append(Storage(dtype, offset + reach(sizes, strides) + slack))
         self._add_view(len(self.storages) - 1, dtype, sizes, strides, offset)
@@ -102,8 +102,8 @@ class _Inputs:
     def add_sharing(self) -> None:
         """Add an input into a storage that another input views.
 
-        It is the same view, one beside it, between its elements or partly over them, one with other
-        sizes or strides, or the whole storage, perhaps as another dtype.
+        The view is equal, adjacent, interleaved or partly overlapping; or it has other sizes or
+        strides; or it is the whole storage, perhaps as another dtype.
         """
         pick, other = self.pick, self.pick.one(self.views)
         if "reinterpreted storage" in self.features.scenarios and pick.chance(40):
@@ -114,26 +114,26 @@ class _Inputs:
             return
         gapped = [view for view in self.views if view.sizes and view.strides[-1] == 2]
         if gapped and pick.chance(40):
-            # The elements between those of a view with gaps.
+            # The elements in the gaps of a view.
             other = pick.one(gapped)
             self._add_lengthened(replace(other, offset=other.offset + 1))
             return
         sizes, strides = other.sizes, other.strides
         if sizes and pick.chance(40):
-            # As many rows, fewer, or transposed, with the same strides or others.
+            # As many rows, fewer, or transposed, with equal strides or others.
             sizes = pick.one((sizes[::-1], (1, *sizes[1:]), (2, *sizes[1:])))
             transposed = dense_strides(sizes[::-1])[::-1]
             strides = pick.one((strides, dense_strides(sizes), transposed))
         span = reach(other.sizes, other.strides)
-        # The same start, one element later, partly over it, side by side.
+        # The same start, one element later, partly overlapping, or adjacent.
         offset = other.offset + pick.one((0, 1, max(span // 2, 1), span))
         offset = pick.one((offset, offset, 0))
         self._add_lengthened(replace(other, sizes=sizes, strides=strides, offset=offset))
 
     def add_index(self, shape: Shape) -> None:
-        """Add a tensor of indices that are in range of a dimension of that shape.
+        """Add a tensor of indices that are in range for a dimension of that shape.
 
-        Ops by index need positions that are in range. Most are different along each dimension,
+        Ops by index need positions that are in range. Most are distinct along each dimension,
         because equal ones are undefined in most stores.
         """
         pick = self.pick
@@ -144,18 +144,18 @@ class _Inputs:
             for index, storage in enumerate(self.storages)
             if storage.dtype == dtype and not storage.values and storage.length >= size
         ]
-        # Inputs of this dtype count from 0, and the program may write them.
+        # Inputs of this dtype are filled with 0, 1, ..., and the program may write them.
         if shared and "shared inputs" in self.features.scenarios and pick.chance(50):
             self._add_view(pick.one(shared), dtype, (size,), (1,), 0)
             return
-        # In one dimension, for `index`; in as many as the shape, for `gather` and `scatter`.
+        # One dimension for `index`; as many as the shape has for `gather` and `scatter`.
         sizes: Shape = (pick.integer(max(size // 2, 1), size),)
         if len(shape) > 1 and pick.chance(50):
             dim, other = shape.index(size) if size in shape else 0, pick.integer(0, len(shape) - 1)
             longest = [1] * len(shape)
             longest[other], longest[dim] = min(2, shape[other]), min(size, shape[dim])
             sizes = tuple(longest)
-        # Different along each dimension, as long as that is no longer than `size`.
+        # Distinct along each dimension that is no longer than `size`.
         start = pick.integer(0, size - 1)
         places = itertools.product(*map(range, sizes))
         values = tuple(str((start + sum(place)) % size) for place in places)
@@ -182,7 +182,7 @@ class _Inputs:
         self._add_view(view.storage, view.dtype, view.sizes, view.strides, view.offset)
 
     def _dtype_to_reinterpret(self, storage: int) -> torch.dtype:
-        # Most bytes are not a bool, so only a storage filled with bools is read as one.
+        # Most bytes are no valid bool, so only a storage filled with bools is read as bool.
         filled = self.storages[storage].dtype
         return self.pick.one(
             [d for d in self.features.dtypes if d != torch.bool or filled == torch.bool]
@@ -193,7 +193,7 @@ class _Inputs:
 
 
 def _layout(pick: Pick, features: Features, shape: Shape) -> tuple[Shape, Shape]:
-    """Sizes and strides of one of the layouts that are on and fit to the rank of the shape."""
+    """Sizes and strides of one of the layouts that are on and that fit the rank of the shape."""
     names = [
         name
         for name, (rank, _) in _LAYOUTS.items()
@@ -244,8 +244,8 @@ def _strides_in_order(shape: Shape, order: Shape) -> Shape:
     return tuple(in_memory[order.index(dim)] for dim in range(len(shape)))
 
 
-# The lowest rank that it is different from contiguous for, and what gives sizes and strides. The
-# other names in `LAYOUTS` may come on top of any of these.
+# For each layout: the lowest rank for which it differs from contiguous, and a function for sizes
+# and strides. The other names in `LAYOUTS` can be added to any of these.
 _LAYOUTS: dict[str, tuple[int, Callable[[Pick, Shape], tuple[Shape, Shape]]]] = {
     "contiguous": (0, _contiguous),
     "transposed": (2, _transposed_layout),
@@ -258,9 +258,9 @@ _LAYOUTS: dict[str, tuple[int, Callable[[Pick, Shape], tuple[Shape, Shape]]]] = 
 
 # --- gradient regions -----------------------------------------------------------------------------
 #
-# Drawing how autograd sees a program: which inputs require gradients, which calls record none.
+# How autograd sees a program: which inputs require gradients, and which calls are under `no_grad`.
 #
-# It counts for the variants with gradients alone, so it is drawn last.
+# Only the variants with gradients depend on this, so it is drawn last.
 
 
 def with_gradients(pick: Pick, scene: Scene, program: Program) -> Program:
@@ -270,7 +270,7 @@ def with_gradients(pick: Pick, scene: Scene, program: Program) -> Program:
     differentiable = [i for i, it in enumerate(dtypes) if it.is_floating_point or it.is_complex]
     for index in differentiable:
         if pick.chance(40):
-            # One input at least requires gradients.
+            # At least one input requires gradients.
             kinds = GRADIENTS[1:] if index != differentiable[0] else ("leaf",)
             storages[index] = replace(storages[index], gradient=pick.one(kinds))
     leaves = {
@@ -283,7 +283,7 @@ def with_gradients(pick: Pick, scene: Scene, program: Program) -> Program:
     instructions = list(program.instructions)
     for index, instruction in enumerate(instructions):
         written = {scene.values[name].untyped_storage()._cdata for name in instruction.written}
-        # Eager refuses to write a leaf where it records.
+        # Eager refuses to write a leaf while autograd records.
         if start <= index < stop or written & leaves:
             instructions[index] = replace(instruction, grad=False)
     return replace(program, storages=tuple(storages), instructions=tuple(instructions))

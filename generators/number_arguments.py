@@ -1,6 +1,6 @@
-"""How arguments that are no tensors are drawn: numbers, dimensions, shapes and dtypes.
+"""How arguments other than tensors are drawn: numbers, dimensions, shapes and dtypes.
 
-Every function here takes the `Draft` of the call so far and gives one argument, or raises
+Every function here takes the `Draft` of the call so far and returns one argument, or raises
 `NoChoice`.
 """
 
@@ -21,7 +21,7 @@ def number(draft: Draft) -> Argument:
     """A small integer that the dtype of the first tensor can represent."""
     if draft.self.dtype == torch.bool:
         return draft.pick.chance(50)
-    # 0, 1 and -1 are what an algebraic rewrite treats specially; the others change every value.
+    # Algebraic rewrites treat 0, 1 and -1 specially; the other numbers change every value.
     return draft.pick.one([2, 3, 0, 1, -1, 5])
 
 
@@ -36,7 +36,7 @@ def flag(draft: Draft) -> Argument:
 
 
 def rounding_mode(draft: Draft) -> Argument:
-    """How a division rounds. Eager does not store a quotient that is not rounded as an integer."""
+    """How a division rounds. It must round integers: eager cannot store a fraction in them."""
     modes = ("trunc", "floor")
     return draft.pick.one(modes if is_integer(draft.self.dtype) else (*modes, None))
 
@@ -67,16 +67,16 @@ shift_in_list = one_of((1,), (-1,), (2,))
 
 
 def repetitions(draft: Draft) -> Argument:
-    """How often each dimension is repeated: one of them twice."""
+    """How often each dimension is repeated: one of them twice, the others once."""
     rank = draft.self.dim()
-    dim = draft.pick.integer(0, rank)  # the last one is new, in front
+    dim = draft.pick.integer(0, rank)  # the last one is a new leading dimension
     counts = [1] * (rank + (dim == rank))
     counts[dim - rank] = 2
     return tuple(counts)
 
 
 def dimension_to_insert(draft: Draft) -> Argument:
-    """An index for a new dimension."""
+    """The index of a new dimension."""
     return draft.pick.integer(0, draft.self.dim())
 
 
@@ -95,7 +95,7 @@ def some_dimensions(draft: Draft) -> Argument:
 
 
 def as_many_dimensions(draft: Draft) -> Argument:
-    """As many different dimensions as `destination` has."""
+    """Distinct dimensions, as many as `destination` has."""
     return _different(draft, len(draft.elements("destination")))
 
 
@@ -116,7 +116,7 @@ def extent(draft: Draft) -> int:
 
 
 def index_in_dimension(draft: Draft) -> Argument:
-    """An index into the dimension drawn, from the front or the back."""
+    """An index into the dimension drawn, counted from the front or the back."""
     size = extent(draft)
     if size == 0:
         raise NoChoice
@@ -132,7 +132,7 @@ def start_in_dimension(draft: Draft) -> Argument:
 def end_in_dimension(draft: Draft) -> Argument:
     """The end of a slice: past the last index, or near the start."""
     start = draft.integer("start")
-    # torch writes an open end as 2**63 - 1. Eager clamps every end past the size.
+    # torch writes an open end as 2**63 - 1. Eager clamps every end beyond the size.
     return draft.pick.one((2**63 - 1, start + 1, start + 2, max(extent(draft) - 1, start)))
 
 
@@ -140,7 +140,7 @@ step = one_of(1, 2, 3)  # one, or one that leaves gaps
 
 
 def length_in_dimension(draft: Draft) -> Argument:
-    """A length that fits behind `start`."""
+    """A length of a slice that begins at `start`."""
     return draft.pick.integer(0, extent(draft) - draft.integer("start"))
 
 
@@ -150,9 +150,9 @@ def window(draft: Draft) -> Argument:
 
 
 def piece(draft: Draft) -> Argument:
-    """The size of a piece in a split that gives few pieces."""
+    """The size of the pieces of a split into few pieces."""
     size = extent(draft)
-    # At most four pieces: a scene keeps no call with more results than that.
+    # At most four pieces: a scene drops calls with more results.
     return draft.pick.integer(max(1, (size + 3) // 4), max(1, size))
 
 
@@ -161,13 +161,13 @@ def pieces(draft: Draft) -> Argument:
     return draft.pick.integer(1, 3)
 
 
-offset_of_diagonal = one_of(0, 1, -1)  # the main diagonal or one beside it
+offset_of_diagonal = one_of(0, 1, -1)  # the main diagonal or a neighbour of it
 
 
 def wrap_of_diagonal(draft: Draft) -> Argument:
-    """Whether a diagonal goes on behind a square.
+    """Whether a diagonal continues below a square matrix.
 
-    Not where the rows there have gaps: eager then fills some of these, outside of its argument.
+    Not if the rows there have gaps: eager then fills some gaps, which are outside of its argument.
     """
     rows = draft.self.stride(0), draft.self.stride(1) * draft.self.shape[1]
     return rows[0] == rows[1] and flag(draft)
@@ -177,7 +177,7 @@ def wrap_of_diagonal(draft: Draft) -> Argument:
 
 
 def sizes_of_pieces(draft: Draft) -> Argument:
-    """Sizes of up to three pieces, some perhaps empty, that fill the dimension drawn."""
+    """The sizes of up to three pieces, perhaps empty, that fill the dimension drawn."""
     size = extent(draft)
     ends = sorted(draft.pick.integer(0, size) for _ in range(draft.pick.integer(0, 2)))
     return tuple(end - start for start, end in zip((0, *ends), (*ends, size), strict=True))
@@ -189,7 +189,7 @@ def cuts(draft: Draft) -> Argument:
 
 
 def _cuts(draft: Draft, size: int) -> tuple[int, ...]:
-    # A cut behind the end gives an empty piece, which torch allows.
+    # A cut beyond the end gives an empty piece, which torch allows.
     return tuple(sorted(draft.pick.integer(0, size + 1) for _ in range(draft.pick.integer(1, 2))))
 
 
@@ -218,7 +218,7 @@ def cuts_of(dim: int) -> Drawer:
     return lambda draft: _cuts(draft, _size_to_split(draft, dim))
 
 
-# Tensors that decide about sizes: the program is then data-dependent.
+# Tensors whose data decide sizes: the program is then data-dependent.
 
 
 def start_as_tensor(draft: Draft) -> Argument:
@@ -233,7 +233,7 @@ def start_as_tensor(draft: Draft) -> Argument:
 
 
 def length_behind_tensor(draft: Draft) -> Argument:
-    """A length that fits behind `start`, a tensor."""
+    """A length of a slice that begins at `start`, a tensor."""
     return draft.pick.integer(0, extent(draft) - int(draft.tensor("start")))
 
 
@@ -241,13 +241,13 @@ def length_behind_tensor(draft: Draft) -> Argument:
 
 
 def dtype_of_other_size(draft: Draft) -> Argument:
-    """A dtype to read the same bytes as. Bool is left out: most bytes are not a bool."""
+    """A dtype to reinterpret the bytes as. Not bool: most bytes are no valid bool."""
     own = (torch.bool, draft.self.dtype)
     return draft.pick.one([dtype for dtype in draft.features.dtypes if dtype not in own])
 
 
 def dtype_to_convert_to(draft: Draft) -> Argument:
-    """The dtype of the first tensor, for which nothing is to be done, or another one."""
+    """The dtype of the first tensor, so that the conversion does nothing, or another one."""
     own = draft.self.dtype
     if draft.pick.chance(50):
         return own
@@ -263,7 +263,7 @@ def own_device(draft: Draft) -> Argument:
 
 
 def truth(draft: Draft) -> Argument:
-    """True or false, mostly false."""
+    """True or False, mostly False."""
     return draft.pick.chance(20)
 
 
@@ -310,7 +310,7 @@ def factors(draft: Draft) -> Argument:
 
 
 def larger_shape(draft: Draft) -> Argument:
-    """A larger shape to broadcast to: a new leading dimension, or a longer one of size one."""
+    """A larger shape to broadcast to: with a new leading dimension, or with a size 1 expanded."""
     shape = tuple(draft.self.shape)
     shapes = [(2, *shape), (3, *shape), shape]
     shapes += [(*shape[:d], 3, *shape[d + 1 :]) for d, size in enumerate(shape) if size == 1]
@@ -318,12 +318,12 @@ def larger_shape(draft: Draft) -> Argument:
 
 
 # --- as_strided -----------------------------------------------------------------------------------
-# Sizes are drawn first. Strides and offset are then drawn so that the view fits into the storage:
-# eager refuses one that does not.
+# Sizes are drawn first, then strides and offset so that the view fits in the storage: eager refuses
+# others.
 
 
 def strided_sizes(draft: Draft) -> Argument:
-    """Sizes for `as_strided`, of no more elements than the storage has room for."""
+    """Sizes for `as_strided`, with no more elements than the storage has room for."""
     count = capacity(draft.self)
     if count == 0:
         raise NoChoice
@@ -356,7 +356,7 @@ def strided_strides(draft: Draft) -> Argument:
 
 def strided_offset(draft: Draft) -> Argument:
     """An offset for the sizes and strides drawn, within the storage."""
-    # `as_strided` counts from the start of the storage, so it may show bytes outside its argument.
+    # `as_strided` counts from the start of the storage, so it may reach bytes outside its argument.
     needed = reach(draft.elements("size"), draft.elements("stride"))
     return draft.pick.integer(0, min(capacity(draft.self) - needed, 3))
 

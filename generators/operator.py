@@ -1,14 +1,14 @@
-"""`Operator`: an op that programs are drawn from; it is one line of a table.
+"""`Operator`: an op that programs are drawn from; one line of a table.
 
-A line names the overload; each group of lines is a swarm switch. The schema says everything else:
-what the op writes, whether it is a view, which arguments it has. The name or type of an argument
-decides how it is drawn (`aliasproof.generators.arguments`), unless the line gives a drawer. An
-argument with a default is left out unless the line gives a drawer. Which dtypes the first tensor
-may have is asked of eager (`aliasproof.generators.arguments`); `dtypes` excludes more of them.
+A line names the overload; each group of lines is a swarm switch. The schema has the rest: which
+arguments the op has, which it writes, whether it is a view. The name or type of an argument decides
+how it is drawn (`aliasproof.generators.arguments`), unless the line gives a drawer. An argument
+with a default is left out unless the line gives a drawer. Eager decides which dtypes the first
+tensor may have (`aliasproof.generators.arguments`); `dtypes` excludes more of them.
 
-What the harness must know to judge an op precisely is not in the line, but
-`tests/generators/test_precision.py` asks for it: how its kernels round, what its value hash is, and
-what equal indices do.
+Other facts that the harness needs to judge an op precisely are not in the line, but
+`tests/generators/test_precision.py` requires them: how its kernels round, its value hash, and the
+effect of equal indices.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ ANY_RANK = range(64)  # torch has no tensors of a higher rank
 class Operator:
     """One line of the table. `arguments` are in the order in which they are drawn.
 
-    An op with a higher `frequency` is drawn more often than the others of its group. The rank of
-    the first tensor is in `ranks`.
+    An op with a higher `frequency` is drawn more often than others of its group. `ranks` are the
+    possible ranks of the first tensor.
     """
 
     name: str
@@ -66,12 +66,12 @@ class Operator:
         )
 
     def bind(self, drawn: dict[str, Argument]) -> tuple[tuple[Argument, ...], dict[str, Argument]]:
-        """The arguments drawn as positional and keyword arguments of the schema.
+        """The drawn arguments as positional and keyword arguments of the schema.
 
-        A positional argument that was not drawn, but comes before one that was, gets its default.
+        A positional argument that was not drawn, but precedes one that was, gets its default.
         """
         schema = resolve(self.name)._schema.arguments
-        # What comes after the last drawn argument is left to its default.
+        # Arguments after the last drawn one keep their defaults.
         positional = [argument for argument in schema if not argument.kwarg_only]
         while positional and positional[-1].name not in drawn:
             positional.pop()
@@ -112,7 +112,7 @@ def integer_or_bool(dtype: torch.dtype) -> bool:
 
 
 def real_part(dtype: torch.dtype) -> bool:
-    """True for the dtypes of the parts of complex numbers, except that of complex32."""
+    """True for dtypes that are the real part of complex dtypes, except that of complex32."""
     return dtype in (torch.float32, torch.float64)
 
 
@@ -130,7 +130,7 @@ def line(
 def lines(
     names: str, dtypes: Callable[[torch.dtype], bool] = any_dtype, /, **drawers: Drawer
 ) -> tuple[Operator, ...]:
-    """A line per name; names are separated by spaces, and the same drawers serve them all."""
+    """One line per name (names are separated by spaces), all with the same drawers."""
     return tuple(line(name, dtypes, **drawers) for name in names.split())
 
 
@@ -140,25 +140,25 @@ def group(name: str, *operators: Operator) -> tuple[Operator, ...]:
 
 
 def seldom(operators: Iterable[Operator]) -> tuple[Operator, ...]:
-    """The same lines, drawn less often than the others of their group."""
+    """The same lines, drawn less often than others of their group."""
     return tuple(replace(operator, frequency=SELDOM) for operator in operators)
 
 
 def often(*operators: Operator) -> tuple[Operator, ...]:
-    """The same lines, drawn more often than the others of their group: few tensors fit."""
+    """The same lines, drawn more often than others of their group: few tensors fit them."""
     return tuple(replace(operator, frequency=OFTEN) for operator in operators)
 
 
 def of_rank(ranks: range, *operators: Operator) -> tuple[Operator, ...]:
-    """The same lines, for first tensors of these ranks only."""
+    """The same lines, limited to first tensors of these ranks."""
     return tuple(replace(operator, ranks=ranks) for operator in operators)
 
 
 def at_least(rank: int) -> range:
-    """The ranks from this one on."""
+    """This rank and all higher ones."""
     return range(rank, ANY_RANK.stop)
 
 
 def exactly(rank: int) -> range:
-    """This rank only."""
+    """Only this rank."""
     return range(rank, rank + 1)

@@ -1,4 +1,4 @@
-"""Drawing Python programs: inputs that share memory, what `program` does, and how it is called."""
+"""Drawing Python programs: inputs that share memory, the body of `program`, and its calls."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-# Each file adds its forms to the table.
+# Importing each file adds its forms to the table.
 from aliasproof.generators.python_forms import (  # noqa: F401
     call_forms,
     class_texts,
@@ -29,9 +29,9 @@ from aliasproof.generators.strategies import integers
 from aliasproof.ir.errors import InternalError
 from aliasproof.ir.python_program import PythonProgram
 
-ALWAYS = ("tensors", "writes", "calls")  # groups that no swarm switches off
+ALWAYS = ("tensors", "writes", "calls")  # groups that a swarm never switches off
 GROUPS = tuple(dict.fromkeys(form.group for form in FORMS))
-# Names of what is no tensor, and is returned: lists, and iterators that have not run to their end.
+# Names of values that are no tensors and can be returned: lists, and unfinished iterators.
 KEPT = ("rows", "items", "it", "numbers", "d", "record")
 SWARM_SHARE = 0.4  # how often another group is on
 MOST_REFUSED = 1000  # programs in a row that eager refuses
@@ -55,7 +55,7 @@ _FLOATS = (
 
 @st.composite
 def python_programs(draw: Callable[[Any], int]) -> PythonProgram:
-    """Python programs that eager accepts; they shrink towards few and plain statements."""
+    """Python programs that eager accepts; they shrink towards few and simple statements."""
     pick = Pick(lambda low, high: draw(integers(low, high)))
     return draw_python_program(pick, FORMS)
 
@@ -63,10 +63,10 @@ def python_programs(draw: Callable[[Any], int]) -> PythonProgram:
 def sample_python(
     seed: int, numbers: Iterable[int], counts: Counter[tuple[str, str]] | None = None
 ) -> Iterator[PythonProgram]:
-    """The programs with these numbers; the same ones for the same seed and number.
+    """The programs with these numbers; deterministic in seed and number.
 
-    Each has a swarm of its own. `counts` gets how often each form was used in which aliasing
-    situation.
+    Each program has a swarm of its own. `counts` counts how often each form was used in each
+    aliasing situation.
     """
     for number in numbers:
         source = random.Random(f"{seed} {number}")
@@ -80,7 +80,7 @@ def draw_python_program(
 ) -> PythonProgram:
     """One program; `pick` makes each choice.
 
-    Raises `InternalError` if eager refuses all that is drawn: it does not work in this process.
+    Raises `InternalError` if eager refuses every draw: then eager does not work in this process.
     """
     refused: Exception | None = None
     for _ in range(MOST_REFUSED):
@@ -130,7 +130,7 @@ def _draw(sketch: Sketch) -> None:
 
 
 def _end_with_backward(sketch: Sketch) -> bool:
-    """A write between forward and backward, which eager may refuse."""
+    """Add a write between forward and backward pass, which eager may refuse."""
     recorded = [name for name, it in sketch.names.tensors.items() if it.requires_grad]
     if not recorded:
         return False
@@ -143,7 +143,7 @@ def _end_with_backward(sketch: Sketch) -> bool:
 
 
 def _draw_inputs(sketch: Sketch) -> None:
-    """Tensors, some of them parts of one another, some of which require gradients."""
+    """Draw tensors: some are parts of others, some require gradients."""
     pick = sketch.pick
     gradients = any(form.group in ("gradients", "training") for form in sketch.forms)
     for _ in range(pick.integer(1, 2)):
@@ -158,7 +158,7 @@ def _draw_inputs(sketch: Sketch) -> None:
 
 
 def _arguments(sketch: Sketch, groups: set[str]) -> list[tuple[str, str]]:
-    """The parameters of `program`, each with the expression that is passed."""
+    """The parameters of `program`, each with the expression of its argument."""
     pick, names = sketch.pick, list(sketch.names.tensors)
     given = list(dict.fromkeys(pick.one(names[-4:]) for _ in range(pick.integer(1, 3))))
     arguments = [(f"a{index}", name) for index, name in enumerate(given)]
@@ -193,7 +193,7 @@ def _arguments(sketch: Sketch, groups: set[str]) -> list[tuple[str, str]]:
 
 
 def _trained(sketch: Sketch) -> list[tuple[str, str]]:
-    """A module that normalizes, and an optimizer of a leaf."""
+    """A normalization module, and an optimizer of a leaf."""
     pick, given = sketch.pick, []
     if pick.chance(40):
         name = sketch.fresh("norm")
@@ -210,7 +210,7 @@ def _trained(sketch: Sketch) -> list[tuple[str, str]]:
 
 
 def _returned(sketch: Sketch) -> str:
-    """What `program` returns: mostly what is new, a view, a tuple, a dict, or nothing."""
+    """The return value of `program`: mostly new tensors, a view, a tuple, a dict, or nothing."""
     pick = sketch.pick
     parts = [sketch.tensor() for _ in range(pick.integer(1, 3))]
     parts = [tensor_forms.view_of(sketch, it) if pick.chance(20) else it for it in parts]

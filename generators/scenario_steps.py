@@ -1,4 +1,4 @@
-"""The steps that scenarios are made of: choose a value, read it, move it, write it.
+"""The steps that scenarios are made of: choose, read, move or write a value.
 
 Every function here adds at most a few instructions to the scene, or raises `NoChoice`.
 """
@@ -78,7 +78,7 @@ def fresh(pick: Pick, scene: Scene, name: str) -> str:
         return scene.call("aten.logical_not.default", Ref(name))[0]
     if pick.chance(30):
         return scene.call("aten.neg.default", Ref(name))[0]
-    # Dynamo captures the second form for `x + 1`, so that is what most patterns are written for.
+    # Dynamo captures `x + 1` in the second form, so most patterns are written for that form.
     op = pick.one(("aten.add.Scalar", "aten.add.Tensor"))
     return scene.call(op, Ref(name), pick.integer(1, 3))[0]
 
@@ -89,7 +89,7 @@ def some_or_new(
     percent: int,
     accepts: Callable[[torch.Tensor], bool] = lambda tensor: True,
 ) -> str:
-    """A value that `accepts` accepts; in `percent` of a hundred cases, a new one like it."""
+    """A value that `accepts` accepts; in `percent` percent of cases, a new one like it."""
     name = some(pick, scene, accepts)
     return fresh(pick, scene, name) if pick.chance(percent) else name
 
@@ -109,7 +109,7 @@ def combine(pick: Pick, scene: Scene, first: str, second: str) -> str:
 
 
 def rearrange(pick: Pick, scene: Scene, name: str) -> str:
-    """The elements of a tensor at other positions: a new tensor or a view of the same sizes."""
+    """Move the elements of a tensor to other positions: a new tensor or a view of equal sizes."""
     tensor = scene.values[name]
     if tensor.dim() == 0:
         raise NoChoice
@@ -121,7 +121,7 @@ def rearrange(pick: Pick, scene: Scene, name: str) -> str:
 
 
 def total(pick: Pick, scene: Scene, name: str) -> str:
-    """A tensor without dimensions that depends on all elements."""
+    """A 0-d tensor that depends on all elements."""
     tensor = scene.values[name]
     if is_real(tensor) and tensor.numel() and pick.chance(40):
         return scene.call("aten.amax.default", Ref(name))[0]
@@ -129,7 +129,7 @@ def total(pick: Pick, scene: Scene, name: str) -> str:
 
 
 def convert(scene: Scene, name: str, dtype: torch.dtype) -> str:
-    """The tensor in that dtype, as a new tensor if it has another one."""
+    """The tensor in that dtype; a new tensor if the dtype differs."""
     source = scene.values[name].dtype
     if source == dtype:
         return name
@@ -139,7 +139,7 @@ def convert(scene: Scene, name: str, dtype: torch.dtype) -> str:
 
 
 def lengthen(pick: Pick, scene: Scene, name: str) -> str:
-    """The tensor itself, or one that is repeated until it fills more than a vector register."""
+    """The tensor itself, or repeated until it fills more than a vector register."""
     tensor = scene.values[name]
     if tensor.dim() == 0 or not 0 < tensor.shape[0] < LONG or pick.chance(30):
         return name
@@ -173,7 +173,7 @@ def same_view(pick: Pick, scene: Scene, name: str) -> str:
 
 
 def any_view(pick: Pick, scene: Scene, name: str) -> str:
-    """A view of all elements or some, in their order or another."""
+    """A view of all elements or some, in any order."""
     tensor = scene.values[name]
     shape = tuple(tensor.shape)
     views: list[OpOn] = [("aten.view.default", (shape,)), ("aten.unsqueeze.default", (0,))]
@@ -193,7 +193,7 @@ def any_view(pick: Pick, scene: Scene, name: str) -> str:
 
 
 def viewed_as(pick: Pick, scene: Scene, name: str) -> str:
-    """A view of the same bytes in another dtype, of the same item size or another."""
+    """A view of the same bytes in another dtype, of equal item size or another."""
     own = scene.values[name].dtype
     if own == torch.bool:
         raise NoChoice
@@ -206,7 +206,7 @@ def viewed_as(pick: Pick, scene: Scene, name: str) -> str:
 
 
 def overwrite(pick: Pick, scene: Scene, name: str) -> None:
-    """Change the named tensor in place, by one of the plainest ops."""
+    """Change the named tensor in place, by one of the simplest ops."""
     stores: list[OpOn] = [("aten.zero_.default", ()), ("aten.fill_.Scalar", (1,))]
     if scene.values[name].dtype != torch.bool:
         stores = [
@@ -222,7 +222,7 @@ def overwrite(pick: Pick, scene: Scene, name: str) -> None:
 def write_somewhere(pick: Pick, scene: Scene, name: str) -> None:
     """Change the named tensor in place: all of it, a view of it, or the elements at some indices.
 
-    A compiler keeps a write by index in place, and computes other writes anew.
+    A compiler keeps a write by index in place, and recomputes the whole tensor for other writes.
     """
     kind = pick.integer(0, 3)
     if kind == 0 or scene.values[name].dim() == 0:
@@ -234,7 +234,7 @@ def write_somewhere(pick: Pick, scene: Scene, name: str) -> None:
 
 
 def a_number(pick: Pick, scene: Scene, name: str) -> str:
-    """A tensor without dimensions of the named one's dtype."""
+    """A 0-d tensor of the named tensor's dtype."""
     dtype = scene.values[name].dtype
     known = scene.newest_first(lambda tensor: tensor.dim() == 0 and tensor.dtype == dtype)
     if known and pick.chance(40):
@@ -244,7 +244,7 @@ def a_number(pick: Pick, scene: Scene, name: str) -> str:
 
 
 def put(pick: Pick, scene: Scene, name: str, value: str) -> None:
-    """Store a value without dimensions at some indices of dimension 0, or where a mask is true."""
+    """Store a 0-d value at some indices of dimension 0, or where a mask is true."""
     tensor = scene.values[name]
     if tensor.dim() == 0:
         raise NoChoice
@@ -256,7 +256,7 @@ def put(pick: Pick, scene: Scene, name: str, value: str) -> None:
 
 
 def mask_of(pick: Pick, scene: Scene, name: str) -> str:
-    """Where the elements of a tensor are large, as a new tensor of bools."""
+    """A new tensor of bools: true where an element of the named tensor is large."""
     tensor = scene.values[name]
     if tensor.dtype == torch.bool:
         return scene.call("aten.logical_not.default", Ref(name))[0]
@@ -265,7 +265,7 @@ def mask_of(pick: Pick, scene: Scene, name: str) -> str:
 
 
 def positions(pick: Pick, scene: Scene, name: str, size: int) -> str:
-    """A vector of different indices into a dimension of that size."""
+    """A vector of distinct indices into a dimension of that size."""
     if size == 0:
         raise NoChoice
 
@@ -282,16 +282,16 @@ def positions(pick: Pick, scene: Scene, name: str, size: int) -> str:
 
 # --- scenario -------------------------------------------------------------------------------------
 #
-# `Scenario`: an aliasing situation that is drawn on purpose; it is one line of a table.
+# `Scenario`: an aliasing situation that is drawn on purpose; one line of a table.
 #
-# A scenario adds a few instructions to a scene, or raises `NoChoice` if nothing there fits. The
-# rest of the program is drawn around it at random. Random programs alone rarely contain one. A
-# scenario is a family: which tensors, which views, which writes and in which order is drawn.
+# A scenario adds a few instructions to a scene, or raises `NoChoice` if no value fits. The rest of
+# the program is drawn around it at random. Purely random programs rarely contain a scenario. It is
+# a family of programs: the tensors, views and writes, and their order, are drawn.
 
 
 Play: TypeAlias = Callable[[Pick, Scene], None]
 
-# What a program passes through, the first layer first.
+# The layers that a program passes through, in this order.
 DYNAMO = "Dynamo"
 AOT_AUTOGRAD = "AOTAutograd"
 FUNCTIONALIZATION = "functionalization"
@@ -315,9 +315,9 @@ class Scenario:
     """One line of the table.
 
     `name` is also a swarm switch. `sketch` is one program of the family, in ordinary syntax.
-    `layers` are those that it is meant for. `family` is where it comes from: an issue of PyTorch
-    (#1), a known bug (`corpus/bugs`), or a rule of the compiler. Without `play`, the inputs are
-    drawn differently (`aliasproof.generators.inputs`).
+    `layers` are the layers that it tests. `family` is its origin: an issue of PyTorch (#1), a known
+    bug (`corpus/bugs`), or a rule of the compiler. Without `play`, the inputs are drawn in another
+    way (`aliasproof.generators.inputs`).
     """
 
     name: str
@@ -328,7 +328,7 @@ class Scenario:
 
 
 class ScenarioTable(list[Scenario]):
-    """The scenarios that are meant for these layers, in their order."""
+    """Scenarios for these layers, in their order."""
 
     def __init__(self, *layers: str) -> None:
         super().__init__()
@@ -337,9 +337,9 @@ class ScenarioTable(list[Scenario]):
     def add(
         self, sketch: str, family: str, layers: tuple[str, ...] = (), name: str = ""
     ) -> Callable[[Play], Play]:
-        """Add the decorated function as a line. By default, it has the name of the function.
+        """Add the decorated function as a line; by default, under the name of the function.
 
-        Where `layers` are given, it is meant for these in place of those of the table.
+        `layers`, if given, replace those of the table.
         """
 
         def added(play: Play) -> Play:

@@ -1,6 +1,6 @@
-"""The aliasing scenarios: a table of what is drawn on purpose, and for which layer.
+"""The aliasing scenarios: situations that are drawn on purpose, one table per layer.
 
-There is one table per layer, with the functions that play its scenarios.
+The modules of the tables have the functions that play the scenarios.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from aliasproof.generators.scenarios_of_memory import (
 from aliasproof.generators.scenarios_of_views import INPUT_SCENARIOS, VIEW_SCENARIOS
 
 SCENARIOS: tuple[Scenario, ...] = (
-    # How inputs are drawn: `aliasproof.generators.inputs`.
+    # These change how inputs are drawn: `aliasproof.generators.inputs`.
     Scenario(
         "shared inputs",
         "f(x[0:2], x[1:3])",

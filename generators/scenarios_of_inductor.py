@@ -75,7 +75,7 @@ def copy_that_changes_nothing(pick: Pick, scene: Scene, name: str) -> str:
     "collapsed-copies, copy-of-written-input; noop_registry in post_grad.py",
 )
 def equal_copies(pick: Pick, scene: Scene) -> None:
-    """One or two copies of a tensor; tensor or copy is written, and both are returned."""
+    """One or two copies of a tensor; the tensor or a copy is written, and both are returned."""
     name = some_or_new(pick, scene, 50)
     copies = [copy_that_changes_nothing(pick, scene, name) for _ in range(pick.integer(1, 2))]
     if pick.chance(60):
@@ -84,7 +84,7 @@ def equal_copies(pick: Pick, scene: Scene) -> None:
 
 
 def constant(pick: Pick, scene: Scene, name: str) -> str:
-    """A tensor like the named one with the same number everywhere."""
+    """A tensor like the named one, filled with one number."""
     dtype = pick.one((None, None, torch.int64, torch.float64, torch.uint8))
     kind = pick.integer(0, 2)
     if kind == 2:
@@ -111,7 +111,7 @@ def constant_operand(pick: Pick, scene: Scene) -> None:
     result = scene.call(op, *map(Ref, order))[0]
     if pick.chance(50):
         write_somewhere(pick, scene, pick.one((name, result)))
-    # Signs of zeros and overflow show in these.
+    # These results show signs of zeros and overflow.
     seen = ("aten.reciprocal.default", ()) if pick.chance(30) else ("aten.gt.Scalar", (0,))
     if is_real(scene.values[result]):
         scene.wants(scene.call(seen[0], Ref(result), *seen[1])[0])
@@ -123,7 +123,7 @@ def constant_operand(pick: Pick, scene: Scene) -> None:
     "cumsum-of-constant, cumsum-of-number, folded-numbers",
 )
 def folded_constants(pick: Pick, scene: Scene) -> None:
-    """Constant tensors combined with each other or scanned, which a compiler computes itself."""
+    """Constant tensors combined with each other or scanned, which a compiler folds."""
     name = constant(pick, scene, some(pick, scene))
     if pick.chance(50):
         name = scene.call("aten.cumsum.default", Ref(name), 0)[0]
@@ -157,7 +157,7 @@ def scatter_into_constant(pick: Pick, scene: Scene) -> None:
     "a, b = cat([x, y]).split(2); x.add_(1); return a, b", "split-of-cat, promoting-cat"
 )
 def split_of_cat(pick: Pick, scene: Scene) -> None:
-    """The parts of a `cat` are its operands, if sizes and dtypes agree."""
+    """Split a `cat`: the parts are its operands, if sizes and dtypes agree."""
     first = some(pick, scene, has_rows)
     second = pick.one(scene.newest_first(like(scene.values[first])))
     if pick.chance(50):
@@ -176,7 +176,7 @@ def split_of_cat(pick: Pick, scene: Scene) -> None:
 
 @GRAPH_PASS_SCENARIOS.add("y = cat(x.split([1, 3])); x.add_(1); return y", "cat-of-split")
 def cat_of_split(pick: Pick, scene: Scene) -> None:
-    """The parts of a tensor put together again: all of them or some, in any order."""
+    """Concatenate the parts of a split: all of them or some, in any order."""
     name = some_or_new(pick, scene, 40, has_rows)
     dim = pick.integer(0, scene.values[name].dim() - 1)
     size = scene.values[name].shape[dim]
@@ -226,7 +226,7 @@ def cat_of_empties(pick: Pick, scene: Scene) -> None:
     "pointless_view_pair, pointless_permute_pair, pointless_convert in joint_graph.py",
 )
 def undone_pair(pick: Pick, scene: Scene) -> None:
-    """Two views or conversions of which the second undoes the first, and a write to either end."""
+    """Two views or conversions, the second the inverse of the first, and a write to either end."""
     name = some_or_new(pick, scene, 40, not_empty)
     tensor = scene.values[name]
     shape, rank = tuple(tensor.shape), tensor.dim()
@@ -295,7 +295,7 @@ def scaled_then_maximum(pick: Pick, scene: Scene) -> None:
     (GRAPH_PASSES, CODE_GENERATION),
 )
 def reductions_of_one(pick: Pick, scene: Scene) -> None:
-    """A tensor is reduced along a dimension and as a whole; one may be made from the other."""
+    """A tensor is reduced along a dimension and as a whole; one may be computed from the other."""
     name = some(pick, scene, lambda tensor: has_rows(tensor) and is_real(tensor))
     op = pick.one(("aten.amax.default", "aten.amin.default"))
     part = scene.call(op, Ref(name), (0,), pick.chance(30))[0]
@@ -328,7 +328,7 @@ CODE_SCENARIOS = ScenarioTable(CODE_GENERATION)
 
 
 def product(pick: Pick, scene: Scene) -> str:
-    """A matrix product, which has a buffer of its own: nothing is fused into it."""
+    """A matrix product, which has a buffer of its own: Inductor fuses nothing into it."""
     left = some(pick, scene, is_matrix)
     right = scene.call("aten.t.default", Ref(left))[0]
     if scene.values[left].shape[0] == scene.values[left].shape[1] and pick.chance(50):
@@ -338,7 +338,7 @@ def product(pick: Pick, scene: Scene) -> str:
 
 @CODE_SCENARIOS.add("x[i] = 5; x.add_(x.flip(0) + 1)", "fused-copy-back")
 def read_elsewhere(pick: Pick, scene: Scene) -> None:
-    """A tensor is written with what is computed from other positions of it.
+    """A tensor is written with values computed from other positions of the same tensor.
 
     The write must not be fused with the read.
     """
@@ -364,7 +364,7 @@ def read_elsewhere(pick: Pick, scene: Scene) -> None:
 
 @CODE_SCENARIOS.add("x[(x + 1) % 3] = v", "index-read-while-written")
 def index_from_written(pick: Pick, scene: Scene) -> None:
-    """The indices or the mask of a store are computed from the tensor that is written."""
+    """The indices or the mask of a store are computed from the written tensor."""
     name = some(pick, scene, has_rows)
     if scene.values[name].dtype != torch.int64 and pick.chance(60):
         name = iota(scene, name, pick.integer(3, LONG))
@@ -386,7 +386,7 @@ def index_from_written(pick: Pick, scene: Scene) -> None:
 def view_read_late(pick: Pick, scene: Scene) -> None:
     """A value computed from a view is used before and after a write to the viewed tensor.
 
-    If it is computed where it is used, the second use sees the write.
+    If a compiler computes the value at each use, the second use sees the write.
     """
     if pick.chance(40):
         base = product(pick, scene)
@@ -410,7 +410,7 @@ def view_read_late(pick: Pick, scene: Scene) -> None:
 
 @CODE_SCENARIOS.add("a = x + 1; b = cat([a, x]); a[i] = 5; return b, a * a", "cat-input-written")
 def cat_and_write(pick: Pick, scene: Scene) -> None:
-    """The operands of `cat` or its result are written while the others are read."""
+    """The operands of `cat` or its result are written, and then the others are read."""
     first = some_or_new(pick, scene, 70, has_rows)
     others = scene.newest_first(like(scene.values[first]))
     second = fresh(pick, scene, first) if pick.chance(30) else pick.one(others)
@@ -423,9 +423,9 @@ def cat_and_write(pick: Pick, scene: Scene) -> None:
 
 @CODE_SCENARIOS.add("a, i = x.min(0); x.zero_()", "narrow-minimum, bool-argmin, any-of-uint8")
 def extremes(pick: Pick, scene: Scene) -> None:
-    """The smallest or largest elements, of a dimension or all, beside a write to the operand."""
+    """The smallest or largest elements, per dimension or of all, with a write to the operand."""
     name = some(pick, scene, lambda tensor: has_rows(tensor) and not tensor.is_complex())
-    # Integers of 8 bits and bools have vectorized code of their own.
+    # Integers of 8 bits and bools have separate vectorized code.
     if scene.values[name].is_floating_point():
         name = mask_of(pick, scene, name) if pick.chance(50) else name
     if not scene.values[name].is_floating_point() and pick.chance(60):
@@ -475,7 +475,7 @@ def write_after_reduction(pick: Pick, scene: Scene) -> None:
 def chain_of_buffers(pick: Pick, scene: Scene) -> None:
     """Many values of one size that die soon, while a view of an early one is returned.
 
-    The memory of a dead value becomes that of a new one.
+    A new value can reuse the memory of a dead one.
     """
     name = some(pick, scene, not_empty)
     early = fresh(pick, scene, name)
@@ -488,7 +488,7 @@ def chain_of_buffers(pick: Pick, scene: Scene) -> None:
         view = same_view(pick, scene, early)
     value = early
     for _ in range(pick.integer(1, 3)):
-        # Products and reductions are not fused with what follows, so each value needs a buffer.
+        # Products and reductions are not fused with their readers, so each value needs a buffer.
         if is_matrix(scene.values[value]) and pick.chance(60):
             value = scene.call("aten.mm.default", Ref(value), Ref(name))[0]
         elif is_arithmetic(scene.values[value]):
@@ -503,7 +503,7 @@ def chain_of_buffers(pick: Pick, scene: Scene) -> None:
 
 @CODE_SCENARIOS.add("a = x + 1; b = a.flip(0) + 1; b[i] = 5; return b", "in-place buffers")
 def born_as_another_dies(pick: Pick, scene: Scene) -> None:
-    """A value is read for the last time by the call that makes one of the same size."""
+    """The last read of a value is by the call that makes a value of equal size."""
     name = some(pick, scene, not_empty)
     dying = fresh(pick, scene, name)
     kept = scene.call("aten.clone.default", Ref(dying))[0] if pick.chance(40) else name
@@ -520,16 +520,16 @@ def born_as_another_dies(pick: Pick, scene: Scene) -> None:
     (CODE_GENERATION, GRAPH_PASSES),
 )
 def rounded_quotients(pick: Pick, scene: Scene) -> None:
-    """Quotients and remainders, whose generated code is another formula than eager's kernel."""
+    """Quotients and remainders; generated code uses other formulas than eager's kernel."""
     name = some(pick, scene, lambda tensor: is_real(tensor) and not_empty(tensor))
     divisor = pick.one(scene.newest_first(like(scene.values[name])))
     if scene.values[name].is_floating_point() and pick.chance(60):
-        # A tenth is no floating point number, so a quotient is rounded.
+        # A tenth is not representable in binary, so quotients are rounded.
         changes = (("aten.mul.Scalar", 0.1), ("aten.add.Scalar", float("inf")))
         op, number = pick.one(changes)
         divisor = scene.call(op, Ref(divisor), number)[0]
     name, divisor = lengthen(pick, scene, name), lengthen(pick, scene, divisor)
-    # Integers have no decimals.
+    # Only floating-point numbers can be rounded to decimals.
     kind = pick.integer(0, 3 if scene.values[name].is_floating_point() else 2)
     if kind == 0:
         mode = pick.one(("floor", "trunc"))
@@ -553,7 +553,7 @@ def rounded_quotients(pick: Pick, scene: Scene) -> None:
     (CODE_GENERATION, GRAPH_PASSES),
 )
 def promoted_operands(pick: Pick, scene: Scene) -> None:
-    """Operands of several dtypes, with dimensions and without: the result has one dtype."""
+    """Operands of several dtypes, 0-d or not; the result has the promoted dtype."""
     name = some(pick, scene, not_empty)
     own = scene.values[name].dtype
     dtypes = (torch.float32, torch.float64, torch.int64, torch.float16, torch.uint8)

@@ -1,4 +1,4 @@
-"""Scenarios of memory: what a compiler may put in place, or into other memory, and what forbids it.
+"""Scenarios of memory: what a compiler may compute in place or in reused memory, and what not.
 
 Each function adds a few instructions to a scene, or raises `NoChoice`.
 """
@@ -48,9 +48,9 @@ REINPLACING_SCENARIOS = ScenarioTable(REINPLACING)
 
 @REINPLACING_SCENARIOS.add("y = select_scatter(y, y[0] + 1, 0, 0), twice", "reinplaced-scatter")
 def scatter_chain(pick: Pick, scene: Scene) -> None:
-    """What functionalization emits for a write through a view: view, change, scatter back.
+    """The output of functionalization for a write through a view: view, change, scatter back.
 
-    Reinplacing turns the scatter into a write again. A second round uses the result of the first.
+    Reinplacing turns the scatter back into a write. A second round uses the result of the first.
     """
     # A pass may overwrite a new tensor in place, but rarely an input.
     base = some_or_new(pick, scene, 70, lambda tensor: tensor.dim() >= 1 and tensor.shape[0] >= 2)
@@ -64,7 +64,7 @@ def scatter_chain(pick: Pick, scene: Scene) -> None:
         )
         view = scene.call(view_op, Ref(base), *args)[0]
         changed = fresh(pick, scene, view)
-        # A scatter into another base than the view's must stay a scatter.
+        # A scatter into a base other than that of the view must stay a scatter.
         into = base if pick.chance(70) else some(pick, scene, shaped_like(scene.values[base]))
         base = scene.call(scatter_op, Ref(into), Ref(changed), *args)[0]
 
@@ -73,7 +73,7 @@ def scatter_chain(pick: Pick, scene: Scene) -> None:
     "t = x.clone(); x.copy_(y); y.copy_(t)", "copy-of-written-input", (REINPLACING, GRAPH_PASSES)
 )
 def swap(pick: Pick, scene: Scene) -> None:
-    """Exchange the contents of two tensors with the help of a clone.
+    """Exchange the contents of two tensors through a clone.
 
     If a pass removes the clone, the second copy reads what the first one wrote.
     """
@@ -112,9 +112,9 @@ def aliased_operands(pick: Pick, scene: Scene) -> None:
     "y = x + 1; v = y.alias(); z = y + 1; v.zero_(); return y, z", "reinplaced-result-outlives"
 )
 def return_overwritten(pick: Pick, scene: Scene) -> None:
-    """Values with an alias that is overwritten afterwards.
+    """Values of which an alias is overwritten afterwards.
 
-    Outputs are drawn from the newest values, so the program often returns them.
+    Outputs are drawn from the newest values, so the program often returns these values.
     """
     base = fresh(pick, scene, some(pick, scene))
     view = scene.call("aten.alias.default", Ref(base))[0]
@@ -127,7 +127,7 @@ def return_overwritten(pick: Pick, scene: Scene) -> None:
     "partial overlap of scatter and view",
 )
 def scatter_in_part(pick: Pick, scene: Scene) -> None:
-    """A `slice_scatter` and a slice of its result that overlap in part."""
+    """A `slice_scatter` and a slice of its result that overlap partly."""
     base = some_or_new(pick, scene, 50, lambda tensor: has_rows(tensor) and tensor.shape[0] >= 3)
     size = scene.values[base].shape[0]
     start = pick.integer(0, 1)
@@ -143,7 +143,7 @@ def scatter_in_part(pick: Pick, scene: Scene) -> None:
 
 @REINPLACING_SCENARIOS.add("y = index_put(x.expand(2, 4), [i], v); use(x)", "reinplaced-overlap")
 def expanded_then_scattered(pick: Pick, scene: Scene) -> None:
-    """A functional store into an expanded tensor: each copy may get another value."""
+    """A functional store into an expanded tensor: copies of one element may become different."""
     base = some_or_new(pick, scene, 70, not_empty)
     shape = tuple(scene.values[base].shape)
     wide = scene.call("aten.expand.default", Ref(base), (pick.integer(2, 3), *shape))[0]
@@ -189,7 +189,7 @@ def nested_scatters(pick: Pick, scene: Scene) -> None:
     "y = select_scatter(x, v, 0, 0); x.zero_(); return y", "reinplaced-result-outlives"
 )
 def scatter_beside_write(pick: Pick, scene: Scene) -> None:
-    """A scatter of a tensor that is written later; a compiler may put the scatter into it."""
+    """A scatter of a tensor that is written later; a compiler may do the scatter in place."""
     base = some(pick, scene, has_rows)
     results: list[str] = []
     for _ in range(pick.integer(1, 2)):
@@ -247,10 +247,10 @@ def put_into_clone(pick: Pick, scene: Scene) -> None:
     "put(i, i, i); index_put(i, [i.alias()], i.flip(0))", "inductor-operands"
 )
 def indices_alias_destination(pick: Pick, scene: Scene) -> None:
-    """A store by index whose indices or values are the destination or a view of it."""
+    """A store by index; its indices or values are the destination or a view of it."""
     known = scene.newest_first(lambda t: t.dtype == torch.int64 and t.dim() == 1 and t.numel() > 0)
     if known and pick.chance(60):
-        # Modulo the size, consecutive integers are different indices.
+        # Modulo the size, consecutive integers are distinct indices.
         name = pick.one(known)
         index = scene.call("aten.remainder.Scalar", Ref(name), scene.values[name].numel())[0]
     else:
@@ -287,7 +287,7 @@ def scatter_of_other_base(pick: Pick, scene: Scene) -> None:
     "foreach-results, foreach-reads-other, foreach-operand-read-late",
 )
 def exchanged_lists(pick: Pick, scene: Scene) -> None:
-    """One call for several tensors; it reads or writes the operands of other results."""
+    """One call on several tensors; it reads or writes the operands of other results."""
     first = some(pick, scene, lambda tensor: not_empty(tensor) and tensor.dtype != torch.bool)
     same = like(scene.values[first])
     if has_rows(scene.values[first]) and pick.chance(40):
@@ -327,7 +327,7 @@ def lists_of_views(pick: Pick, scene: Scene) -> None:
     middle = size // 2
     low = scene.call("aten.slice.Tensor", Ref(base), 0, 0, middle)[0]
     high = scene.call("aten.slice.Tensor", Ref(base), 0, size - middle, OPEN_END)[0]
-    # One after the other, as the documentation says; so the order matters where they overlap.
+    # The documentation says one after the other; so the order matters if the views overlap.
     lists = [(low, high), (high, low), (low, base), (any_view(pick, scene, base), high)]
     names = tuple(map(Ref, pick.one(lists)))
     kind = pick.integer(0, 2)
@@ -342,8 +342,8 @@ def lists_of_views(pick: Pick, scene: Scene) -> None:
 
 # --- custom operators -----------------------------------------------------------------------------
 
-# A compiler functionalizes such a call by a copy of the base of what it writes. Then it removes the
-# copy where it can.
+# To functionalize such a call, a compiler copies the base of each written view. Later passes remove
+# the copies that are not needed.
 CUSTOM_SCENARIOS = ScenarioTable(REINPLACING)
 
 
@@ -353,8 +353,8 @@ CUSTOM_SCENARIOS = ScenarioTable(REINPLACING)
     (FUNCTIONALIZATION, REINPLACING),
 )
 def two_writes_by_one_operator(pick: Pick, scene: Scene) -> None:
-    """An operator writes two views of one base: they overlap, touch, or are the same one."""
-    # What is made here may be written in place; the memory of an input may not.
+    """An operator writes two views of one base: they overlap, touch, or are equal."""
+    # A pass may write a new tensor in place, but not the memory of an input.
     base = some_or_new(pick, scene, 50, has_rows)
     low, high = _two_views(pick, scene, base)
     kind = pick.integer(0, 3)
@@ -402,7 +402,7 @@ def operator_beside_clone(pick: Pick, scene: Scene) -> None:
     elif kind == 1:
         scene.call("aliasproof.add_both.default", Ref(target), Ref(other))
     else:
-        # It reads the other operand again after it has written.
+        # This operator reads the other operand again after it has written.
         scene.call("aliasproof.add_twice.default", Ref(target), Ref(other))
     scene.wants(fresh(pick, scene, other), clone)
 
@@ -433,15 +433,15 @@ def operator_before_copy(pick: Pick, scene: Scene) -> None:
 
 # --- memory planning ------------------------------------------------------------------------------
 
-# Parts could be computed in their concatenation, results in a storage that is dead, or in a cache.
+# A pass could compute parts inside their concatenation, and results in a dead storage or a cache.
 PLANNING_SCENARIOS = ScenarioTable(MEMORY_PLANNING, REINPLACING)
 
-# Dtypes by item size: a dead storage of one can hold the other.
+# Dtypes by item size: a dead storage of one dtype has room for the other.
 _DTYPES = {4: (torch.float32, torch.int32), 8: (torch.float64, torch.int64, torch.complex64)}
 
 
 def _use_again(pick: Pick, scene: Scene, *names: str) -> None:
-    """Some of the values are overwritten, read, or returned afterwards; others are dead."""
+    """Overwrite, read or return some of the values afterwards; the others are dead."""
     for name in names:
         kind = pick.integer(0, 7)
         if kind == 1:
@@ -453,7 +453,7 @@ def _use_again(pick: Pick, scene: Scene, *names: str) -> None:
 
 
 def _part(pick: Pick, scene: Scene, base: str, before: list[str]) -> str:
-    """A tensor like `base`: computed, a view of what is computed, or made from those before."""
+    """A tensor like `base`: computed, a view of a computed one, or made from earlier parts."""
     kind = pick.integer(0, 6)
     if before and kind == 1:
         return pick.one(before)
@@ -471,7 +471,7 @@ def _part(pick: Pick, scene: Scene, base: str, before: list[str]) -> str:
 
 
 def _join(pick: Pick, scene: Scene, parts: list[str]) -> str:
-    """The concatenation of parts of one shape."""
+    """The concatenation of parts of equal shape."""
     rank = scene.values[parts[0]].dim()
     op = "aten.cat.default" if rank and pick.chance(60) else "aten.stack.default"
     dim = pick.integer(0, rank - 1 if op == "aten.cat.default" else rank)
@@ -483,7 +483,7 @@ def _join(pick: Pick, scene: Scene, parts: list[str]) -> str:
     "parts are computed in their concatenation",
 )
 def joined_parts(pick: Pick, scene: Scene) -> None:
-    """A concatenation of parts that are computed before, and often used again."""
+    """A concatenation of parts that are computed earlier and often used again."""
     base = some(pick, scene, not_empty)
     parts: list[str] = []
     for _ in range(pick.integer(2, 3)):
@@ -498,7 +498,7 @@ def joined_parts(pick: Pick, scene: Scene) -> None:
     "parts are computed in their concatenation",
 )
 def nested_joins(pick: Pick, scene: Scene) -> None:
-    """A concatenation whose parts are concatenations; one may be a part of both."""
+    """A concatenation of concatenations; a part may be in both."""
     base = some(pick, scene, not_empty)
     first, second, third = (_part(pick, scene, base, []) for _ in range(3))
     inner = _join(pick, scene, [first, second])
@@ -513,7 +513,7 @@ def nested_joins(pick: Pick, scene: Scene) -> None:
     "y = constant_pad_nd(x + 1, [1, 2]); return y", "parts are computed in their concatenation"
 )
 def padded_part(pick: Pick, scene: Scene) -> None:
-    """A pad of a computed part, at some sides, also negative."""
+    """A pad of a computed part, at some sides, also by negative amounts."""
     base = some(pick, scene, lambda tensor: tensor.dim() >= 1 and tensor.numel() > 0)
     part = _part(pick, scene, base, [])
     sides = pick.integer(1, scene.values[base].dim())
@@ -527,7 +527,7 @@ def padded_part(pick: Pick, scene: Scene) -> None:
     "a, b = chunk(x + 1, 2); y = cat([a * 2, b])", "parts are views of what is split"
 )
 def parts_go_on(pick: Pick, scene: Scene) -> None:
-    """Parts of a computed tensor, of which some are changed and joined again."""
+    """Split a computed tensor, change some parts, and concatenate them again."""
     whole = fresh(pick, scene, some(pick, scene, has_rows))
     splits: tuple[OpOn, ...] = (("aten.split.Tensor", (1,)), ("aten.chunk.default", (2,)))
     op, args = pick.one((*splits, ("aten.unbind.int", (0,))))
@@ -544,7 +544,7 @@ def parts_go_on(pick: Pick, scene: Scene) -> None:
     "a result takes over a storage that nobody reads any more",
 )
 def dead_storages(pick: Pick, scene: Scene) -> None:
-    """Tensors of several sizes die; a later one could be where an earlier one was."""
+    """Tensors of several sizes die; a later one could reuse the memory of an earlier one."""
     base = value = some(pick, scene, not_empty)
     sums: list[str] = []
     for _ in range(pick.integer(2, 4)):
@@ -563,7 +563,7 @@ def dead_storages(pick: Pick, scene: Scene) -> None:
     "a result takes over a storage that nobody reads any more",
 )
 def broadcast_beside_dead(pick: Pick, scene: Scene) -> None:
-    """A result that no operand is as large as; a dead tensor is as large, or larger."""
+    """A result that is larger than each operand, and a dead tensor of its size or more."""
     row = some(pick, scene, lambda tensor: tensor.dim() == 1 and tensor.numel() > 0)
     column = scene.call("aten.unsqueeze.default", Ref(fresh(pick, scene, row)), 1)[0]
     dead = combine(pick, scene, column, row)
@@ -581,7 +581,7 @@ def broadcast_beside_dead(pick: Pick, scene: Scene) -> None:
     "a = x + 1; m = a != 1; return m.to(int32) + 1", "a storage is taken over in another dtype"
 )
 def dead_in_other_dtype(pick: Pick, scene: Scene) -> None:
-    """Tensors of different dtypes with equally many bytes, one dead after the other."""
+    """Tensors of equal size in bytes and different dtypes; they die one after the other."""
     base = some(pick, scene, lambda tensor: is_real(tensor) and tensor.itemsize in _DTYPES)
     dtypes = _DTYPES[scene.values[base].itemsize]
     first = fresh(pick, scene, base)
@@ -597,7 +597,7 @@ def dead_in_other_dtype(pick: Pick, scene: Scene) -> None:
     "opaque calls may keep or show the memory of their operands",
 )
 def opaque_between(pick: Pick, scene: Scene) -> None:
-    """An operator of which a compiler knows nothing takes a part, or what could be reused."""
+    """An opaque operator takes a part, or a tensor whose memory could be reused."""
     base = some(pick, scene, not_empty)
     first, second = (_part(pick, scene, base, []) for _ in range(2))
     given = any_view(pick, scene, first) if pick.chance(40) else first
@@ -617,7 +617,7 @@ def opaque_between(pick: Pick, scene: Scene) -> None:
 
 
 def _row_stored(pick: Pick, scene: Scene, cache: str, row: str, at: int) -> str:
-    """The cache with one more row; `row` has one element in dimension 0."""
+    """The cache with one more row; `row` has size 1 in dimension 0."""
     kind = pick.integer(0, 3)
     if kind == 0:
         return scene.call("aten.slice_scatter.default", Ref(cache), Ref(row), 0, at, at + 1)[0]
@@ -634,7 +634,7 @@ def _row_stored(pick: Pick, scene: Scene, cache: str, row: str, at: int) -> str:
     "c = index_copy(cache, 0, i, k); use(c[: i + 1]); cache.copy_(c)", "a cache is updated in place"
 )
 def cache_with_new_rows(pick: Pick, scene: Scene) -> None:
-    """A cache gets a row at a position, step by step; each step may read what is there by now."""
+    """A cache gets a row per step; each step may read the rows that are there."""
     first = some(pick, scene, has_rows)
     cache = before = fresh(pick, scene, first) if pick.chance(40) else first
     for _ in range(pick.integer(1, 3)):
@@ -652,7 +652,7 @@ def cache_with_new_rows(pick: Pick, scene: Scene) -> None:
 
 @PLANNING_SCENARIOS.add("w = cat([x[1:], k]); x.copy_(w)", "a cache is updated in place")
 def rolling_window(pick: Pick, scene: Scene) -> None:
-    """A window drops its first row and gets a new one, step by step."""
+    """A window drops its first row and gets a new last one, step by step."""
     first = window = row = some(pick, scene, has_rows)
     for _ in range(pick.integer(1, 3)):
         row = fresh(pick, scene, scene.call("aten.slice.Tensor", Ref(window), 0, 0, 1)[0])
@@ -671,7 +671,7 @@ def rolling_window(pick: Pick, scene: Scene) -> None:
     "a, b = f(x, y), x; a, b = f(a, b), a; x.copy_(a); y.copy_(b)", "a cache is updated in place"
 )
 def double_buffers(pick: Pick, scene: Scene) -> None:
-    """Two buffers swap: each step computes the one from the other, and both are stored at last."""
+    """Two buffers swap: each step computes one from the other, and both are stored at the end."""
     first = some(pick, scene, not_empty)
     others = [name for name in scene.newest_first(like(scene.values[first])) if name != first]
     second = pick.one(others) if others else fresh(pick, scene, first)
@@ -690,7 +690,7 @@ def double_buffers(pick: Pick, scene: Scene) -> None:
     "any dead operand may hold the result",
 )
 def operands_die_together(pick: Pick, scene: Scene) -> None:
-    """Several operands die at one call, and each could hold the result."""
+    """Several operands die at one call, and each has room for the result."""
     base = some(pick, scene, not_empty)
     names = [_part(pick, scene, base, [])]
     names += [_part(pick, scene, base, names) for _ in range(2)]

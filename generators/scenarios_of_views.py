@@ -47,9 +47,9 @@ VIEW_SCENARIOS = ScenarioTable(FUNCTIONALIZATION)
     name="no-op views",
 )
 def no_op_views(pick: Pick, scene: Scene) -> None:
-    """A view that shows all of its base unchanged, and then a write through either.
+    """A view of its whole base, unchanged, and then a write through either.
 
-    A pass may remove such a view, but not the alias.
+    A pass may remove the view, but must keep the alias.
     """
     name = some(pick, scene)
     view = same_view(pick, scene, name)
@@ -62,10 +62,10 @@ def no_op_views(pick: Pick, scene: Scene) -> None:
     name="self-overlap",
 )
 def self_overlap(pick: Pick, scene: Scene) -> None:
-    """A view that shows an element more than once, and a store of one value through it.
+    """A view that shows an element more than once, and a store of one value through the view.
 
-    It is drawn less often than the other scenarios, because it fails in most targets, and always in
-    the same way.
+    Drawn less often than other scenarios, because it fails in most targets, and always in the same
+    way.
     """
     if not pick.chance(25):
         raise NoChoice
@@ -77,7 +77,7 @@ def self_overlap(pick: Pick, scene: Scene) -> None:
     if capacity(tensor) >= 3:
         views.append(("aten.as_strided.default", ((2, 2), (1, 1), 0)))
     view = one_call(pick, scene, name, views)
-    # One value everywhere is defined in eager; different values, or an update, are not.
+    # Storing one value everywhere is defined in eager; different values, or an update, are not.
     stores: list[OpOn] = [("aten.zero_.default", ()), ("aten.fill_.Scalar", (1,))]
     store, value = pick.one(stores)
     scene.call(store, Ref(view), *value)
@@ -123,7 +123,7 @@ def overlapping_slices(pick: Pick, scene: Scene) -> None:
 def shift(pick: Pick, scene: Scene) -> None:
     """Rows of a tensor move by one within the tensor.
 
-    The copy is read before the rows are written; without it, eager would be undefined.
+    A copy of the rows is taken before the write; without it, the move is undefined in eager.
     """
     among = some_input if pick.chance(50) else some
     name = among(pick, scene, has_rows)
@@ -207,7 +207,7 @@ def strided_view(pick: Pick, scene: Scene) -> None:
     "x.copy_(where(x == y, x, y))", "masked writes", (FUNCTIONALIZATION, CODE_GENERATION)
 )
 def where_copied(pick: Pick, scene: Scene) -> None:
-    """A choice between a tensor and new values is copied into that tensor."""
+    """A choice between a tensor and new values is copied into the tensor."""
     name = some(pick, scene, not_empty)
     tensor = scene.values[name]
     new = fresh(pick, scene, some(pick, scene, like(tensor)))
@@ -226,7 +226,7 @@ def where_copied(pick: Pick, scene: Scene) -> None:
     (FUNCTIONALIZATION, AOT_AUTOGRAD),
 )
 def updated_then_used(pick: Pick, scene: Scene) -> None:
-    """An in-place op whose result is used at once, and its operand again, as in a layer."""
+    """An in-place op whose result is used at once, and its operand later, as in a layer."""
     name = some_or_new(pick, scene, 60, lambda tensor: tensor.is_floating_point())
     op = pick.one(("aten.relu_.default", "aten.sigmoid_.default", "aten.tanh_.default"))
     result = scene.call(op, Ref(name), named=True)[0]
@@ -237,7 +237,7 @@ def updated_then_used(pick: Pick, scene: Scene) -> None:
     "x.copy_(y.double()); y.zero_()", "lost-strides", (FUNCTIONALIZATION, GRAPH_PASSES)
 )
 def copy_between_dtypes(pick: Pick, scene: Scene) -> None:
-    """A copy from a tensor of another dtype, which is then written itself."""
+    """A copy from a tensor of another dtype, and then a write to this source."""
     target = some(pick, scene, not_empty)
     shape, dtype = scene.values[target].shape, scene.values[target].dtype
     if dtype.is_complex or dtype == torch.bool:
@@ -260,7 +260,7 @@ INPUT_SCENARIOS = ScenarioTable(AOT_AUTOGRAD)
 def copy_into_input(pick: Pick, scene: Scene) -> None:
     """Compute something and copy it into an input, as an epilogue does.
 
-    Later instructions may still use the value itself.
+    Later instructions may still use the computed value.
     """
     target = some_input(pick, scene)
     value = fresh(pick, scene, some(pick, scene, like(scene.values[target])))
@@ -307,7 +307,7 @@ def several_inputs_written(pick: Pick, scene: Scene) -> None:
 
 @INPUT_SCENARIOS.add("x.add_(1); a, b = x.split(1); return a, b", "multi-output-view-of-written")
 def parts_of_written(pick: Pick, scene: Scene) -> None:
-    """The parts of an input that is written before or after it is split."""
+    """The parts of an input that is written before or after the split."""
     name = some_input(pick, scene, has_rows)
     early = pick.chance(50)
     if early:
@@ -325,7 +325,7 @@ def parts_of_written(pick: Pick, scene: Scene) -> None:
     "x.add_(1); a = x * 2; b = x * 3; return a, b, b.view(2)", "renumbered-outputs"
 )
 def views_of_outputs(pick: Pick, scene: Scene) -> None:
-    """Outputs that are views of other outputs, beside an input that is written."""
+    """Outputs that are views of other outputs, and a write to an input."""
     name = some_input(pick, scene)
     if pick.chance(60):
         write_somewhere(pick, scene, name)
@@ -343,7 +343,7 @@ def views_of_outputs(pick: Pick, scene: Scene) -> None:
 def input_read_twice(pick: Pick, scene: Scene) -> None:
     """A product of an input with itself or another, and then a write to the input.
 
-    Its gradient needs the values from before the write.
+    The gradient of the product needs the values from before the write.
     """
     name = some_input(pick, scene)
     changed = fresh(pick, scene, name)

@@ -1,6 +1,6 @@
 """The scene in which a program is drawn: its values are real tensors.
 
-So every next draw sees true shapes and aliases.
+So each draw sees true shapes and aliases.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from aliasproof.ir.values import input_tensors
 
 # --- float8 ---------------------------------------------------------------------------------------
 #
-# float8: which ops have a kernel for it.
+# float8: the ops that have a kernel for it.
 
 
 FLOAT8 = frozenset({torch.float8_e4m3fn, torch.float8_e5m2})
 
-# Views need no kernel. Of the other ops, these have one for float8 on CPU in torch 2.13. None of
-# them computes with the values.
+# Views need no kernel. Of the other ops, these have a float8 kernel on CPU in torch 2.13. None of
+# them computes new values.
 # fmt: off
 _MOVES = frozenset({
     "abs", "fill", "zero", "copy", "clone", "zeros_like", "full_like", "where", "cat", "stack",
@@ -47,10 +47,10 @@ _MOVES = frozenset({
 def has_float8_kernel(name: str) -> bool:
     """True if eager runs the op on float8 tensors of every size.
 
-    Eager runs more ops on tensors without elements, and no compiler must do the same.
+    Eager runs more ops on tensors without elements; compilers need not support these.
     """
     op = resolve(name)
-    if op is torch.ops.aten._neg_view.default:  # whatever reads this view negates
+    if op is torch.ops.aten._neg_view.default:  # whatever reads this view has to negate
         return False
     changes_metadata = torch.Tag.inplace_view in op.tags
     is_view = facts(op).kind is Kind.VIEW
@@ -64,28 +64,28 @@ T = TypeVar("T")
 
 LARGEST_RESULT = 4096  # elements; keeps a chain of expands from growing without bound
 MOST_RESULTS = 4  # an unbind of a long dimension would fill the scene with similar views
-# All that eager raises for arguments that do not fit.
+# All errors that eager raises for arguments that do not fit.
 EAGER_ERRORS = (RuntimeError, IndexError, ValueError, TypeError, NotImplementedError)
 _NUMBERS = re.compile(r"-?\d+")
 
 
 class NoChoice(Exception):
-    """Nothing in the scene fits what is to be drawn; the caller draws something else."""
+    """Nothing in the scene fits the draw; the caller draws something else."""
 
 
 class Pick:
     """Draws, in the three forms that generation needs.
 
-    The simplest results are the first choice, the lowest number and no: Hypothesis shrinks towards
-    them. `draw(low, high)` gives an integer between both, included. It is Hypothesis in tests and a
-    seeded generator in campaigns.
+    The simplest results are the first choice, the lowest number and False: Hypothesis shrinks
+    towards them. `draw(low, high)` returns an integer in this range, ends included. It is
+    Hypothesis in tests and a seeded generator in campaigns.
     """
 
     def __init__(self, draw: Callable[[int, int], int]) -> None:
         self._draw = draw
 
     def integer(self, low: int, high: int) -> int:
-        """An integer in low..high, both included."""
+        """An integer from `low` to `high`, both included."""
         return low if low >= high else self._draw(low, high)
 
     def one(self, choices: Sequence[T]) -> T:
@@ -95,17 +95,17 @@ class Pick:
         return choices[self.integer(0, len(choices) - 1)]
 
     def chance(self, percent: int) -> bool:
-        """True in about that many cases of a hundred."""
+        """True with this probability, in percent."""
         return self._draw(0, 99) >= 100 - percent
 
 
 @dataclass(slots=True)
 class Counts:
-    """What became of drawn instructions.
+    """The fate of drawn instructions.
 
-    They were kept, raised in eager, are undefined in eager, or have results that are too large or
-    too many. `reasons` says how often an op was dropped for which reason. `scenarios` says how
-    often each scenario was played to its end.
+    Each was kept, raised in eager, is undefined in eager, or has too large or too many results.
+    `reasons` counts the dropped calls by op and reason. `scenarios` counts the completed plays of
+    each scenario.
     """
 
     kept: int = 0
@@ -114,7 +114,7 @@ class Counts:
     too_large: int = 0
     reasons: Counter[tuple[str, str]] = field(default_factory=Counter)
     scenarios: Counter[str] = field(default_factory=Counter)
-    # By rule of the compiler and situation: the programs that are derived from them.
+    # Rule-derived programs, by rule of the compiler and situation.
     pairs: Counter[tuple[str, str]] = field(default_factory=Counter)
 
     @property
@@ -154,19 +154,19 @@ class Counts:
 class Scene:
     """Inputs, instructions so far, and every value by name, as real tensors.
 
-    `counts` belongs to the caller, who may give the same one to many scenes.
+    `counts` belongs to the caller, who may pass one object to many scenes.
     """
 
     storages: tuple[Storage, ...]
     inputs: tuple[Input, ...]
     seed: int
     counts: Counts = field(default_factory=Counts)
-    values: dict[str, torch.Tensor] = field(init=False)  # the oldest first
+    values: dict[str, torch.Tensor] = field(init=False)  # oldest first
     instructions: list[Instruction] = field(default_factory=list)
-    wanted: list[str] = field(default_factory=list)  # what a scenario would return
-    # One watch for all calls, since it remembers which memory was never written.
+    wanted: list[str] = field(default_factory=list)  # values that a scenario wants to be returned
+    # One watch for all calls, since it records which memory is still unwritten.
     watch: Watch = field(default_factory=lambda: Watch(traces=False))
-    # The state that torch's generator has after the instructions so far.
+    # The state of torch's generator after the instructions so far.
     _generator: torch.Tensor = field(init=False)
 
     def __post_init__(self) -> None:
@@ -185,10 +185,10 @@ class Scene:
     def call(
         self, op: str, *args: Argument, named: bool | None = None, **kwargs: Argument
     ) -> tuple[str, ...]:
-        """Add an instruction, run it, and give the names of its results.
+        """Add an instruction, run it, and return the names of its results.
 
-        Results are named if they are new tensors; `named` overrides that. Raises `NoChoice` if the
-        call raises an error or is undefined in eager; the scene is then as before.
+        Results are named if they are new tensors; `named` overrides that. If the call raises or is
+        undefined in eager, raises `NoChoice` and leaves the scene unchanged.
         """
         instruction = Instruction(op, args, tuple(kwargs.items()))
         results = self._run(instruction)
@@ -196,7 +196,7 @@ class Scene:
             named = not instruction.mutates()
         if not named:
             results = []
-        # A kernel leaves out what nobody asked for, such as a gradient.
+        # A kernel returns None for results that were not requested, such as a gradient.
         if not all(isinstance(result, torch.Tensor) for result in results):
             raise NoChoice
         # Only new tensors can be too large or too many, so a call dropped here wrote nothing.
@@ -207,7 +207,7 @@ class Scene:
             self.counts.reasons[op, "results too large or too many"] += 1
             raise NoChoice
         self.counts.kept += 1
-        # v0, v1, ... over the whole program: the canonical names of `Program.renamed`.
+        # v0, v1, ... across the program: the canonical names of `Program.renamed`.
         first = len(self.values) - len(self.inputs)
         names = tuple(f"v{first + index}" for index in range(len(results)))
         self.values.update(zip(names, results, strict=True))
@@ -215,7 +215,7 @@ class Scene:
         return names
 
     def _run(self, instruction: Instruction) -> list[torch.Tensor]:
-        """The results of a call. What it leaves unwritten is zero."""
+        """The results of a call, with zeros in memory that it leaves unwritten."""
         op = instruction.op
         dtypes = {self.values[name].dtype for name in instruction.refs}
         if dtypes & FLOAT8 and not has_float8_kernel(op):
@@ -228,7 +228,7 @@ class Scene:
         except (Undefined, *EAGER_ERRORS) as reason:
             self.counts.note_dropped(op, reason)
             raise NoChoice from reason
-        # An `out=` that is too short is lengthened, and written to its end.
+        # An `out=` buffer that is too short is resized, and the call writes all of it.
         if facts(resolve(op)).kind is not Kind.OUT:
             for storage, length in zip(known, lengths, strict=True):
                 _fill_from(storage, length)
@@ -239,7 +239,7 @@ class Scene:
 
     @contextlib.contextmanager
     def _random_numbers(self, op: str) -> Iterator[None]:
-        """The state of torch's generator that a run has here: a call that raises is not in it."""
+        """Give a call the generator state that a run has here; discard its draws if it raises."""
         if not facts(resolve(op)).random:
             yield
             return
@@ -249,7 +249,7 @@ class Scene:
             self._generator = torch.get_rng_state()
 
     def wants(self, *names: str) -> None:
-        """Say that a mistake would show if these values were returned, the last ones first."""
+        """Declare that a bug would show if these values were returned, the last ones first."""
         self.wanted += names
 
     def is_written(self, tensor: torch.Tensor) -> bool:
@@ -270,7 +270,7 @@ class Scene:
         return [name for name in reversed(self.values) if accepts(self.values[name])]
 
     def apart(self, names: Iterable[str], others: Iterable[str]) -> list[str]:
-        """Those of the names whose values share no byte with the others."""
+        """The names whose values share no byte with the values of `others`."""
         regions = [Region.of(self.values[other]) for other in others]
         return [
             name
@@ -289,9 +289,9 @@ class Scene:
 
 
 def _fill_from(storage: torch.UntypedStorage, start: int) -> None:
-    """Write zeros behind `start`: a call that makes or lengthens a storage leaves any bytes there.
+    """Write zeros from `start` on: a call that makes or resizes a storage leaves any bytes there.
 
-    Which values fit an argument depends on what is in memory, and draws must repeat.
+    The contents of memory decide which values fit an argument, and draws must be reproducible.
     """
     if storage.nbytes() > start:
         torch.empty(0, dtype=torch.uint8).set_(storage)[start:].zero_()

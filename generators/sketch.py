@@ -1,8 +1,8 @@
-"""`Sketch`: a Python program while it is drawn, statement by statement, on live values.
+"""`Sketch`: a Python program that is drawn statement by statement, on live values.
 
 A form adds statements at a point. The sketch then runs in eager up to that point, where a probe
-looks at the names that are there: so the next statement is drawn for the tensors that it meets,
-what eager refuses is taken back, and a loop or a closure needs no rules of its own.
+records the names in scope. So the next statement is drawn for the actual tensors, statements that
+eager refuses are removed again, and a loop or a closure needs no rules of its own.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from aliasproof.ir.python_program import CALLS, COMPILED, PythonProgram, limited
 
 INDENT = "    "
 IMPORTS = ("import dataclasses", "import torch")
-MOST_ELEMENTS = 64  # of a tensor that a form uses
+MOST_ELEMENTS = 64  # of a tensor that forms use
 MOST_TENSORS = 24  # of a scene
-VERSION_ERROR = "modified by an inplace operation"  # what autograd says
-DEEPEST = 3  # blocks within blocks
-TRIES = 4  # for one statement, before the program goes on without it
+VERSION_ERROR = "modified by an inplace operation"  # from autograd's message
+DEEPEST = 3  # nesting of blocks
+TRIES = 4  # per statement, before the program continues without it
 
 
 @dataclass(slots=True)
@@ -44,7 +44,7 @@ Node: TypeAlias = str | Block
 
 
 def rendered(nodes: Sequence[Node], depth: int = 0) -> Iterator[str]:
-    """The lines of statements; a block without any has `pass`."""
+    """The lines of statements; an empty block has `pass`."""
     for node in nodes:
         if isinstance(node, str):
             yield INDENT * depth + node
@@ -54,18 +54,18 @@ def rendered(nodes: Sequence[Node], depth: int = 0) -> Iterator[str]:
 
 
 class Reached(BaseException):
-    """The run is at the probe. No statement of a program catches it."""
+    """Raised at the probe to end the run. No statement of a program catches it."""
 
 
 @dataclass(slots=True)
 class Names:
-    """What a statement at a point can use: tensors by expression, and all local values by name."""
+    """The names in scope at a point: tensors by expression, and all local values by name."""
 
     tensors: dict[str, torch.Tensor] = field(default_factory=dict)
     values: dict[str, Any] = field(default_factory=dict)
 
     def situation(self, expression: str) -> str:
-        """How others see the memory of a tensor: the aliasing situation of what is done to it."""
+        """The aliasing situation of a tensor: how other names see its memory."""
         tensor = self.tensors[expression]
         storage = tensor.untyped_storage()._cdata
         others = [
@@ -84,7 +84,7 @@ class Names:
 
 @contextmanager
 def eagerly() -> Iterator[None]:
-    """As a user runs a program in eager; nobody reads warnings, and nothing is compiled."""
+    """Run as a user runs eager: without warnings, and with nothing compiled."""
     stance = torch.compiler.set_stance("force_eager")
     with torch.enable_grad(), warnings.catch_warnings(action="ignore"), stance, limited():
         yield
@@ -101,10 +101,10 @@ def _usable(tensor: torch.Tensor) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class StatementForm:
-    """A way to write a statement: what a swarm switches on and off, and a table counts.
+    """A way to write a statement. Swarms switch forms on and off, and tables count them.
 
-    `place` is where it may stand: in "program", in "calls", or in "both". A form that `nests` has a
-    block of its own.
+    `place` is where it is allowed: in "program", in "calls", or in "both". A form that `nests` has
+    a block of its own.
     """
 
     name: str
@@ -117,7 +117,7 @@ class StatementForm:
 
 @dataclass(slots=True)
 class Sketch:
-    """A program that is drawn. `point` is where the next statement goes."""
+    """A program in the making. `point` is where the next statement goes."""
 
     pick: Pick
     module: list[Node] = field(default_factory=list)
@@ -125,14 +125,14 @@ class Sketch:
     calls: Block = field(default_factory=lambda: Block("def calls(program):"))
     names: Names = field(default_factory=Names)
     counts: Counter[tuple[str, str]] = field(default_factory=Counter)
-    # The function whose locals a statement at the point sees, and how deep blocks are there.
+    # The function whose locals a statement at the point sees, and the nesting of blocks there.
     function: str = CALLS
     depth: int = 0
     point: list[Node] = field(init=False)
     forms: Sequence[StatementForm] = ()
     arguments: list[str] = field(default_factory=list)  # of the first call
     situations: list[str] = field(default_factory=list)  # of the tensors of the current form
-    used: int = 0  # numbers of names
+    used: int = 0  # number of names used
 
     def __post_init__(self) -> None:
         self.point = self.calls.body
@@ -145,13 +145,13 @@ class Sketch:
         return f"{stem}{self.used}"
 
     def tensor(self, fits: Callable[[torch.Tensor], bool] = lambda tensor: True) -> str:
-        """The expression of a tensor, a recent one more often. Raises `NoChoice` if none fits."""
+        """The expression of a tensor, more often a recent one. Raises `NoChoice` if none fits."""
         fitting = [name for name, tensor in self.names.tensors.items() if fits(tensor)]
         recent = fitting[-4:] if self.pick.chance(50) else fitting
         return self._chosen(self.pick.one(recent))
 
     def local(self, fits: Callable[[torch.Tensor], bool] = lambda tensor: True) -> str:
-        """The same, and the expression is a plain name, which can be bound again."""
+        """Like `tensor`, but the expression is a plain name, which can be bound again."""
         fitting = [
             name
             for name, tensor in self.names.tensors.items()
@@ -164,13 +164,13 @@ class Sketch:
         return expression
 
     def at(self, expression: str) -> torch.Tensor:
-        """The tensor that the expression is here."""
+        """The tensor that the expression has at the point."""
         return self.names.tensors[expression]
 
     def add(self, *nodes: Node, definition: Node | None = None) -> None:
-        """Add statements at the point, and the function or class of the module that they need.
+        """Add statements at the point, and the module's function or class that they need.
 
-        Raises `NoChoice`, and adds none, if eager refuses them.
+        Raises `NoChoice`, and adds nothing, if eager refuses the statements.
         """
         before, module = len(self.point), list(self.module)
         if definition is not None and definition not in self.module:
@@ -185,10 +185,10 @@ class Sketch:
 
     @contextmanager
     def inside(self, block: Block, *after: Node, function: str | None = None) -> Iterator[None]:
-        """Add a block, and what follows it; within the context, the point is in the block.
+        """Add a block, and the statements after it; within the context, the point is in the block.
 
-        `function` is its name if it is one that is called below. Raises `NoChoice` at the end if
-        eager refuses the whole; then all of it is taken back.
+        `function` is the name of the block's function, if it is one that is called below. At the
+        end, raises `NoChoice` and removes all of it if eager refuses the whole.
         """
         outer, before = (self.point, self.function, self.depth), len(self.point)
         self.point += [block, *after]
@@ -206,7 +206,7 @@ class Sketch:
             raise
 
     def statements(self, most: int) -> None:
-        """Add up to `most` statements by the forms of this place."""
+        """Add up to `most` statements by the forms that are allowed here."""
         place = CALLS if self.function == CALLS else COMPILED
         forms = [form for form in self.forms if form.place in (place, "both")]
         if self.depth >= DEEPEST:
@@ -218,7 +218,7 @@ class Sketch:
                     break
 
     def choose(self, form: StatementForm) -> bool:
-        """Let a form add its statements; False if it finds nothing to do here."""
+        """Let a form add its statements; False if the form finds nothing that fits."""
         around, self.situations = self.situations, []
         try:
             form.draw(self)
@@ -232,16 +232,16 @@ class Sketch:
     # --- running ----------------------------------------------------------------------------------
 
     def source(self) -> str:
-        """The text, as it is now."""
+        """The current text."""
         parts = [[*IMPORTS]]
         parts += [list(rendered([node])) for node in (*self.module, self.program, self.calls)]
         body = "\n\n".join("\n".join(part) for part in parts)
         return f"{body}\n    return locals()\n"
 
     def finished(self) -> PythonProgram:
-        """The program, which runs to its end. Raises `NoChoice` if eager refuses it.
+        """The program, run to its end. Raises `NoChoice` if eager refuses it.
 
-        What autograd refuses in a backward pass is kept: a compiler must refuse it, too.
+        If autograd refuses a backward pass, the program is kept: a compiler must refuse it, too.
         """
         program = PythonProgram(self.source())
         try:
@@ -254,7 +254,7 @@ class Sketch:
         return program
 
     def look(self) -> None:
-        """Run up to the point, and note what is there. Raises `NoChoice` if eager refuses it."""
+        """Run up to the point, and record the names there. Raises `NoChoice` if eager refuses."""
         frames: list[types.FrameType] = []
 
         def probe() -> None:
@@ -273,13 +273,13 @@ class Sketch:
         except Exception as error:
             raise NoChoice from error
         else:
-            raise NoChoice  # no run comes here
+            raise NoChoice  # no run reaches the point
 
     def _names(self, frame: types.FrameType, module: dict[str, Any]) -> Names:
         values: dict[str, Any] = {}
         data = {name: it for name, it in module.items() if name[0] != "_" and not callable(it)}
         values |= {name: it for name, it in data.items() if not isinstance(it, types.ModuleType)}
-        # A nested function sees the names of the one around it.
+        # A nested function sees the names of the enclosing function.
         around = frame.f_back
         if (
             around is not None
@@ -301,7 +301,7 @@ class Sketch:
 
 # --- form table -----------------------------------------------------------------------------------
 #
-# `@form` puts a way to write a statement into the table.
+# `@form` adds a way to write a statement to the table.
 
 
 FORMS: list[StatementForm] = []
@@ -310,7 +310,7 @@ FORMS: list[StatementForm] = []
 def form(
     group: str, *, place: str = COMPILED, nests: bool = False, weight: int = 1
 ) -> Callable[[Callable[[Sketch], None]], Callable[[Sketch], None]]:
-    """Add a form with the name of the function."""
+    """Add a form, named after the function."""
 
     def added(draw: Callable[[Sketch], None]) -> Callable[[Sketch], None]:
         name = draw.__name__.strip("_").replace("_", " ")

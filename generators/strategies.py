@@ -28,24 +28,24 @@ from aliasproof.ir.schemas import resolve
 from aliasproof.ir.values import input_tensors
 
 EVERYTHING = Features()
-TRIES = 4  # for one instruction, before the program goes on without it
-# Groups of many ops, and writes at positions that tensor data decide, are drawn more often.
+TRIES = 4  # per instruction, before the program continues without it
+# Groups of many ops, and writes at data-dependent positions, are drawn more often.
 GROUP_FREQUENCY = {"pointwise": 2, "comparison": 2, "indexed": 16}
 MOST_OUTPUTS = 4
-TURNS_PER_SEED = 25  # a shard of a campaign has as many programs, and the next seed goes on
+TURNS_PER_SEED = 25  # programs of a shard of a campaign; the next seed continues the count
 MOST_PAIRS = 1_000_000  # no walk through the pairs of rules and situations is longer
-FAVORED_SHARE = 40  # of a hundred steps, where ops are favored
-REPEATED_SHARE = 20  # of a hundred of these, where one was drawn before
-SPECIAL_SHARE = 0.25  # of the programs of a shard: the fill is special where eager allows it
+FAVORED_SHARE = 40  # percent of the steps, where ops are favored
+REPEATED_SHARE = 20  # percent of these, where a favored op was drawn before
+SPECIAL_SHARE = 0.25  # of the programs of a shard: a special fill, where eager allows it
 
 
 @st.composite
 def programs(
     draw: Callable[[st.SearchStrategy[int]], int], features: Features = EVERYTHING
 ) -> Program:
-    """Programs with what the features allow, each defined in eager as far as the scene shows.
+    """Programs within the features, each defined in eager as far as the scene shows.
 
-    Shrinks towards few instructions, few and plain inputs, float32, and the plainest op of each
+    Shrinks towards few instructions, few and simple inputs, float32, and the simplest op of each
     group.
     """
     program = draw_program(Pick(lambda low, high: draw(integers(low, high))), features)
@@ -60,17 +60,17 @@ def sample(
     counts: Counts | None = None,
     special_share: float = SPECIAL_SHARE,
 ) -> Iterator[Program]:
-    """`count` programs, the same ones for the same features, seed, count and share.
+    """`count` programs; deterministic in features, seed, count and share.
 
-    They are those of `programs`, from a seeded uniform source. `counts` is updated as the programs
-    are drawn. Campaigns do not draw through `@given`: it repeats itself on purpose (it mutates
-    earlier examples and favours extreme values), costs more, and changes the meaning of a seed from
-    one version of Hypothesis to the next.
+    They are drawn as in `programs`, from a seeded uniform source. `counts` is updated during the
+    draws. Campaigns do not draw through `@given`: it repeats itself on purpose (it mutates earlier
+    examples and favours extreme values), costs more, and changes the meaning of a seed between
+    versions of Hypothesis.
     """
-    # A generator of its own, so that no other draw changes what a seed means.
+    # A generator of its own, so that other draws do not change the meaning of a seed.
     source = random.Random(seed)
     pick = Pick(source.randint)
-    # Another one for the fill: the same programs are drawn, whatever their fill.
+    # Another one for the fill, so that the drawn programs do not depend on the fill.
     fills = random.Random(f"fill {seed}")
     for index in range(count):
         program = draw_program(pick, features, counts, seed * TURNS_PER_SEED + index)
@@ -82,8 +82,8 @@ def draw_program(
 ) -> Program:
     """One program; `pick` makes each choice.
 
-    `turn` is its number in the run: it decides which rule of the compiler a program is derived
-    from, where the features ask for that.
+    `turn` is its number in the run. It selects the rule of the compiler that a rule-derived program
+    is derived from, if the features ask for that.
     """
     counts = Counts() if counts is None else counts
     scene = _draw_scene(pick, features, counts, turn)
@@ -107,7 +107,7 @@ def _draw_scene(pick: Pick, features: Features, counts: Counts, turn: int | None
     storages, inputs = draw_inputs(pick, features)
     scene = Scene(storages, inputs, pick.integer(0, 99), counts)
     for _ in range(pick.integer(1, features.instructions)):
-        # A step that finds nothing to do is drawn anew, with other ops and arguments.
+        # A step that finds nothing that fits is drawn again, with other ops and arguments.
         for _ in range(TRIES):
             try:
                 _draw_step(pick, scene, features)
@@ -118,7 +118,7 @@ def _draw_scene(pick: Pick, features: Features, counts: Counts, turn: int | None
 
 
 def specially_filled(program: Program) -> Program:
-    """The same program with the special fill; itself if eager raises then, or is undefined."""
+    """The same program with the special fill; unchanged if it then raises or is undefined."""
     special = replace(program, fill="special")
     try:
         with Watch(traces=False), torch.no_grad(), torch.random.fork_rng(devices=[]):
@@ -132,8 +132,8 @@ def specially_filled(program: Program) -> Program:
 def _derived_scene(
     pick: Pick, features: Features, counts: Counts, turn: int | None
 ) -> Scene | None:
-    """The scene of a rule-derived program, and a few random steps; None if nothing fits."""
-    # Imported here: torch's Inductor takes seconds, and the generator mostly does without.
+    """The scene of a rule-derived program, and a few random steps; None if no rule fits."""
+    # Imported here: torch's Inductor takes seconds, and most draws do not need it.
     from aliasproof.generators.rules.derived import derived_scene  # noqa: PLC0415
 
     number = pick.integer(0, MOST_PAIRS) if turn is None else turn
@@ -168,7 +168,7 @@ def _draw_step(pick: Pick, scene: Scene, features: Features) -> None:
         draw_call(pick, scene, features, operator)
 
 
-# Cached, since drawing asks for them at every step.
+# Cached, since every step of drawing uses them.
 @functools.cache
 def _scenarios(features: Features) -> tuple[Scenario, ...]:
     played = (scenario for scenario in SCENARIOS if scenario.play is not None)
@@ -177,28 +177,28 @@ def _scenarios(features: Features) -> tuple[Scenario, ...]:
 
 @functools.cache
 def _groups(features: Features) -> tuple[str, ...]:
-    """The groups that are switched on, each as often as `GROUP_FREQUENCY` says."""
+    """The groups that are on, each repeated by its `GROUP_FREQUENCY`."""
     groups = (group for group in features.groups if _operators(group))
     return tuple(group for group in groups for _ in range(GROUP_FREQUENCY.get(group, 1)))
 
 
 @functools.cache
 def _operators(group: str) -> tuple[Operator, ...]:
-    """The ops of a group, each as often as its frequency says."""
+    """The ops of a group, each repeated by its frequency."""
     of_group = [operator for operator in OPERATORS if operator.group == group]
     return tuple(operator for operator in of_group for _ in range(operator.frequency))
 
 
 @functools.cache
 def favored_operators(names: frozenset[str]) -> tuple[Operator, ...]:
-    """The ops with these names as in `rounding_name`, in all their overloads and forms."""
+    """The ops with these names (as in `rounding_name`), in all their overloads and forms."""
     return tuple(it for it in OPERATORS if rounding_name(resolve(it.name)) in names)
 
 
 def _draw_favored(
     pick: Pick, scene: Scene, features: Features, favored: tuple[Operator, ...]
 ) -> None:
-    """Add a call of one of these ops: an earlier one once more, which a pass may leave out."""
+    """Add a call of a favored op, or repeat an earlier one, which a pass may then remove."""
     names = {operator.name for operator in favored}
     earlier = [call for call in scene.instructions if call.op in names]
     if earlier and pick.chance(REPEATED_SHARE):
@@ -209,7 +209,7 @@ def _draw_favored(
 
 
 def draw_call(pick: Pick, scene: Scene, features: Features, operator: Operator) -> None:
-    """Add one call of the operator to the scene. Raises `NoChoice` if nothing there fits."""
+    """Add one call of the operator to the scene. Raises `NoChoice` if no value fits."""
     draft = Draft(pick, scene, features, accepts=operator.accepts)
     if not operator.takes_tensor_list:
         fitting = scene.newest_first(operator.fits)
@@ -220,12 +220,12 @@ def draw_call(pick: Pick, scene: Scene, features: Features, operator: Operator) 
     for argument in operator.arguments:
         draft.drawn[argument.name] = argument.drawer(draft)
     args, kwargs = operator.bind(draft.drawn)
-    # Sometimes the result of an in-place op gets a name, as another name of the same tensor.
+    # Sometimes the result of an in-place op gets a name: a second name of the same tensor.
     scene.call(operator.name, *args, named=True if pick.chance(15) else None, **kwargs)
 
 
 def _conversion(pick: Pick, scene: Scene, operator: Operator) -> str:
-    """A value of the scene as a dtype that the operator accepts. Raises `NoChoice` without one."""
+    """A value of the scene, converted to a dtype that the operator accepts, or `NoChoice`."""
     dtype = pick.one([dtype for dtype in DTYPES if operator.accepts(dtype)])
     # Eager warns when a conversion discards imaginary parts.
     fitting = scene.newest_first(
@@ -235,7 +235,7 @@ def _conversion(pick: Pick, scene: Scene, operator: Operator) -> str:
 
 
 def _draw_outputs(pick: Pick, scene: Scene) -> list[str]:
-    """Up to four values, mostly new ones; sometimes none, so only the inputs show a mistake."""
+    """Up to four values, mostly new ones; sometimes none, so that only inputs show a bug."""
     names = scene.newest_first(scene.is_written)
     count = pick.integer(1, 4) if names and not pick.chance(5) else 0
     outputs = [pick.one(names[:4] if pick.chance(60) else names) for _ in range(count)]

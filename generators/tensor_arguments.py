@@ -1,6 +1,6 @@
 """How tensor arguments are drawn: values of the scene with a dtype and a shape that fit.
 
-Every function here takes the `Draft` of the call so far and gives one argument, or raises
+Every function here takes the `Draft` of the call so far and returns one argument, or raises
 `NoChoice`. The "first tensor" is the argument `self`, which is drawn before all others.
 """
 
@@ -34,7 +34,7 @@ def tensor_like(draft: Draft, accepts: Callable[[torch.Tensor], bool]) -> Ref:
 
 
 def tensor_that(fits: Callable[[torch.Tensor, torch.Tensor], bool]) -> Drawer:
-    """A drawer for a tensor that fits to the first one, which is given first."""
+    """A drawer for a tensor that fits the first one. `fits(first, other)` decides that."""
     return lambda draft: tensor_like(draft, functools.partial(fits, draft.self))
 
 
@@ -45,7 +45,7 @@ tensor_of_own_kind = tensor_that(
 )
 tensor_of_same_length = tensor_that(lambda own, other: other.numel() == own.numel())
 tensor_to_expand_to = tensor_that(lambda own, other: broadcasts(own.shape, other.shape))
-# For shifts: the fake kernel refuses a bool as number of bits, and so does each compiler.
+# For shifts: fake kernels, and so all compilers, refuse a bool as the number of bits.
 operand_of_same_dtype = tensor_that(
     lambda own, other: other.dtype == own.dtype and broadcasts(other.shape, own.shape)
 )
@@ -55,7 +55,7 @@ copy_source = tensor_that(
         broadcasts(other.shape, own.shape) and (own.is_complex() or not other.is_complex())
     )
 )
-# What the first one can be multiplied by as a matrix; nothing fits to a 0-d tensor.
+# Right factors of a matrix product with the first tensor; nothing fits a 0-d tensor.
 matrix_for = tensor_that(
     lambda own, other: (
         other.dtype == own.dtype and other.dim() in (1, 2) and own.shape[-1:] == other.shape[:1]
@@ -64,14 +64,14 @@ matrix_for = tensor_that(
 
 
 def itself(draft: Draft) -> Argument:
-    """The first tensor, for an op that calls it other than `self`."""
+    """The first tensor, for an op whose schema has another name than `self` for it."""
     return Ref(draft.self_name)
 
 
 def operand(draft: Draft) -> Argument:
     """A tensor of the first tensor's dtype that broadcasts to its shape.
 
-    Seldom, it is a 0-d tensor of another dtype. The result keeps the dtype of the first tensor.
+    Rarely, it is a 0-d tensor of another dtype. The result keeps the dtype of the first tensor.
     """
     shape, dtype = draft.self.shape, draft.self.dtype
     if shape and draft.pick.chance(20):
@@ -84,8 +84,8 @@ def operand(draft: Draft) -> Argument:
 
 
 def _promotes_to(number: torch.dtype, dtype: torch.dtype) -> bool:
-    """True if a tensor keeps its dtype beside a 0-d tensor of the other one."""
-    if FLOAT8 & {number, dtype}:  # eager promotes none of these
+    """True if a tensor keeps its dtype when combined with a 0-d tensor of the other dtype."""
+    if FLOAT8 & {number, dtype}:  # eager promotes no float8
         return False
     kinds = [(d.is_complex, d.is_floating_point, d != torch.bool) for d in (number, dtype)]
     return max(kinds) == kinds[1]
@@ -98,7 +98,7 @@ def partner(draft: Draft) -> Argument:
     """
     if not draft.pick.chance(20):
         return operand(draft)
-    # A result that is larger than both operands cannot be computed in place.
+    # A result larger than both operands cannot be computed in place.
     shape, dtype = draft.self.shape, draft.self.dtype
     return tensor_like(draft, lambda t: t.dtype == dtype and combines(t.shape, shape))
 
@@ -109,7 +109,7 @@ def partner_or_number(draft: Draft) -> Argument:
 
 
 def scalar_tensor(draft: Draft) -> Argument:
-    """A 0-d tensor of the first tensor's dtype; if there is none, a new one."""
+    """A 0-d tensor of the first tensor's dtype; a new one if there is none."""
     dtype = draft.self.dtype
     if draft.scene.newest_first(lambda t: t.dim() == 0 and t.dtype == dtype):
         return tensor_like(draft, lambda t: t.dim() == 0 and t.dtype == dtype)
@@ -126,13 +126,13 @@ def mask(draft: Draft) -> Argument:
     masks = draft.scene.newest_first(lambda t: t.dtype == torch.bool and broadcasts(t.shape, shape))
     if masks:
         return Ref(draft.pick.one(masks))
-    # Complex values have no order.
+    # Complex values are not ordered.
     compare = "aten.eq.Scalar" if draft.self.is_complex() else "aten.gt.Scalar"
     return Ref(draft.scene.call(compare, Ref(draft.self_name), 2)[0])
 
 
 def tensor_to_convert_like(draft: Draft) -> Argument:
-    """A tensor of the first tensor's dtype, for which nothing is to be done, or of another one."""
+    """A tensor of the first tensor's dtype, so that the conversion does nothing, or of another."""
     own = draft.self.dtype
     if draft.pick.chance(50):
         return tensor_like(draft, lambda tensor: tensor.dtype == own)
@@ -144,7 +144,7 @@ def separate_tensor(
 ) -> Ref:
     """A value of the first tensor's dtype that `accepts` accepts, and that does not overlap it.
 
-    If there is none, one of that shape is added to the scene: another value in a new shape, or a
+    If there is none, one of that shape is added to the scene: another value reshaped, or a
     constant.
     """
     dtype, count = draft.self.dtype, math.prod(shape)
@@ -200,7 +200,7 @@ def source_for(view_op: str, *arguments: str) -> Drawer:
         fitting = draft.scene.newest_first(lambda t: t.dtype == dtype and t.shape == shape)
         if fitting and not draft.pick.chance(40):
             return Ref(draft.pick.one(fitting))
-        # What functionalization emits: take the view, change it, scatter it back.
+        # As functionalization does: take the view, change it, scatter it back.
         taken = draft.scene.call(view_op, Ref(draft.self_name), *args)[0]
         return Ref(draft.scene.call("aten.neg.default", Ref(taken))[0])
 
