@@ -1,6 +1,6 @@
-"""Custom operators (`ir.custom_operators`), often on arguments that alias each other.
+"""Custom operators (`ir.custom_operators`), often with arguments that alias each other.
 
-A compiler that functionalizes a call must restore its aliases where it copies its arguments.
+A compiler that functionalizes such a call copies arguments, and must restore their aliases.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from aliasproof.ir.regions import Region, overlaps_itself
 
 
 def written_tensor(draft: Draft) -> Argument:
-    """The first tensor, or a slice of it beside another one; the two overlap or touch."""
+    """The first tensor, or a slice of it that overlaps or touches another slice."""
     tensor = draft.self
     if overlaps_itself(Region.of(tensor)):
-        raise NoChoice  # no operator may write it
+        raise NoChoice  # no operator may write this tensor
     if tensor.dim() and tensor.shape[0] >= 2 and draft.pick.chance(50):
         size, name = tensor.shape[0], draft.self_name
         start = draft.pick.one((1, size - size // 2))
@@ -37,13 +37,13 @@ def beside(draft: Draft) -> Argument:
     fitting = draft.scene.newest_first(lambda t: t.dtype == dtype and t.shape == shape)
     aliases = {*draft.scene.aliases(own)}
     if draft.pick.chance(60):
-        # The same tensor twice is the fallback, and one choice among many.
+        # The same tensor twice is the fallback, and one of many choices.
         fitting = [name for name in fitting if name in aliases] or [own]
     return Ref(draft.pick.one(fitting))
 
 
 def beside_or_none(draft: Draft) -> Argument:
-    """The same, or None."""
+    """Like `beside`, or None."""
     return None if draft.pick.chance(25) else beside(draft)
 
 

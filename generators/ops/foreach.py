@@ -1,4 +1,4 @@
-"""One call for many tensors."""
+"""Ops that work on lists of tensors."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from aliasproof.generators.operator import (
 def _lines(
     names: str, overload: str, dtypes: Callable[[torch.dtype], bool], **drawers: Drawer
 ) -> tuple[Operator, ...]:
-    """A line for each of these in-place ops; `self` is a list of tensors."""
+    """A line for each of these in-place ops, whose `self` is a list of tensors."""
     drawers = {"self": lists.tensors_to_write, **drawers}
     return tuple(line(f"_foreach_{name}_.{overload}", dtypes, **drawers) for name in names.split())
 
@@ -50,7 +50,7 @@ FOREACH = group(
         "default",
         inexact,
     ),
-    # With a tensor for each, a number for each, one number for all, and one tensor for all.
+    # With a tensor per item, a number per item, one number for all, and one tensor for all.
     *_lines("add", "List", any_dtype, other=lists.operand_per_item),
     *_lines("sub", "List", not_bool, other=lists.operand_per_item, alpha=numbers.number),
     *_lines("mul", "List", any_dtype, other=lists.operand_per_item),

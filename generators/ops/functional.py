@@ -1,4 +1,4 @@
-"""Ops that give new tensors, those that may return their argument, and those that draw numbers."""
+"""Ops that return new tensors, that may return their argument, or that draw random numbers."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ REDUCTIONS = group(
     ),
 )
 
-# Ops that return their argument itself, or a view of it, where nothing is to be changed.
+# Ops that return their argument itself, or a view of it, if there is nothing to convert.
 CONVERSIONS = group(
     "conversion",
     line("contiguous.default"),
@@ -137,7 +137,7 @@ CONVERSIONS = group(
     ),
 )
 
-# Ops that draw random numbers. The generator is set before each run, so all runs draw alike.
+# Ops that draw random numbers. The generator is seeded before each run, so all runs draw the same.
 _DROPPED = {"p": numbers.probability, "train": randoms.training}
 
 RANDOM_DRAWS = group(

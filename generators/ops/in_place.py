@@ -51,11 +51,11 @@ IN_PLACE = group(
     line("masked_fill_.Tensor", value=tensors.scalar_tensor),
 )
 
-# The other in-place ops that compute element by element.
+# The other in-place ops that compute elementwise.
 POINTWISE = group(
     "pointwise",
     *lines(
-        # The first ones are exact; generation shrinks towards them.
+        # The first ones are exact, since generation shrinks towards them.
         "ceil_.default floor_.default round_.default trunc_.default frac_.default sgn_.default"
         " conj_physical_.default sub_.Scalar clamp_min_.default"
         " clamp_min_.Tensor clamp_max_.Tensor fmod_.Scalar fmod_.Tensor remainder_.Scalar"
@@ -74,9 +74,9 @@ POINTWISE = group(
         " xlogy_.Scalar_Other xlogy_.Tensor pow_.Tensor div_.Scalar"
         " float_power_.Scalar float_power_.Tensor addcdiv_.default cumprod_.default"
     ),
-    # The fake kernel refuses complex numbers, and so does each compiler.
+    # Fake kernels, and so all compilers, refuse complex numbers.
     line("nan_to_num_.default", real),
-    # Eager computes the first power of a bool, and no other code of torch does.
+    # Eager computes the first power of a bool, but no other code of torch does.
     line("pow_.Scalar", not_bool),
     line("celu_.default", alpha=numbers.one_of(1.0, 2.0, 0.5)),
     line("gelu_.default", approximate=numbers.one_of("none", "tanh")),
@@ -87,7 +87,7 @@ POINTWISE = group(
     line("clamp_.Tensor", min=tensors.operand, max=tensors.operand),
     line("div_.Scalar_mode", rounding_mode=numbers.rounding_mode),
     line("div_.Tensor_mode", rounding_mode=numbers.rounding_mode),
-    # Other names of ops above. The dispatcher calls the op itself, so they are drawn seldom.
+    # Aliases of ops above. The dispatcher calls the op itself, so they are drawn rarely.
     *seldom(
         lines(
             "absolute_.default negative_.default fix_.default arccos_.default arccosh_.default"
@@ -120,7 +120,7 @@ COMPARISONS = group(
         "bitwise_left_shift_.Tensor_Scalar bitwise_right_shift_.Tensor_Scalar",
         other=numbers.one_of(0, 1, 2, 7),
     ),
-    # Other names of ops above.
+    # Aliases of ops above.
     *seldom(
         lines(
             "greater_.Scalar greater_.Tensor greater_equal_.Scalar greater_equal_.Tensor"
@@ -143,8 +143,8 @@ MATRICES = group(
         line("addmm_.default", multiplies, **ADDMM),
         line("addr_.default", multiplies, **ADDR),
         line("addbmm_.default", multiplies, **ADDBMM),
-        # Beyond rank 2, eager wants all sizes equal.
-        # Where the operand overlaps itself, it writes some of the places of an element.
+        # Beyond rank 2, eager requires equal sizes. If the operand overlaps itself, an element has
+        # several positions, and the op writes only some of them.
         line(
             "fill_diagonal_.default",
             fill_value=numbers.number_for_distinct,

@@ -10,7 +10,7 @@ from aliasproof.generators.operator import at_least, exactly, group, line, lines
 
 OUT = group(
     "out=",
-    # Element by element: they also cast to the dtype of the buffer.
+    # Elementwise; these also cast to the dtype of the buffer.
     *lines(
         "add.out sub.out mul.out neg.out abs.out maximum.out minimum.out lerp.Scalar_out"
         " addcmul.out div.out pow.Tensor_Tensor_out remainder.Tensor_out atan2.out sigmoid.out"
@@ -53,9 +53,9 @@ OUT = group(
         *lines("aminmax.out", dim=numbers.dimension),
         *lines("sort.values_stable", stable=numbers.one_of(True), dim=numbers.dimension),
     ),
-    # Moves.
+    # Ops that move elements.
     *lines("cat.out stack.out", dim=numbers.dimension),
-    # Matrices only: with several, eager writes outside of a buffer whose strides do not fit.
+    # Only matrices: for batches, eager writes outside of a buffer whose strides do not fit.
     *of_rank(exactly(2), *lines("tril.out triu.out", diagonal=numbers.offset_of_diagonal)),
     *of_rank(
         at_least(1),

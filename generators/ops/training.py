@@ -1,4 +1,4 @@
-"""Ops that write several lists or several tensors at once: optimizers, scalers, statistics."""
+"""Ops that write several lists or tensors at once: optimizers, gradient scalers, statistics."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from aliasproof.ir.program import Argument, Ref
 def parameters(draft: Draft) -> Argument:
     """One or two tensors to train."""
     fitting = draft.scene.newest_first(
-        # The kernels ignore strides.
+        # The kernels ignore strides, so tensors must be contiguous.
         lambda t: t.dtype in (torch.float32, torch.float64) and t.is_contiguous() and t.numel() > 0
     )
     if not fitting:
@@ -32,7 +32,7 @@ def parameters(draft: Draft) -> Argument:
 
 
 def per_parameter(draft: Draft) -> Argument:
-    """For each parameter a tensor like it, apart from all that the call has so far."""
+    """For each parameter a tensor like it, disjoint from all arguments so far."""
     used = [name for argument in draft.drawn for name in draft.names(argument)]
     chosen: list[str] = []
     for name in draft.names("self"):
@@ -48,14 +48,14 @@ def per_parameter(draft: Draft) -> Argument:
 
 
 def more_than_one_per_channel(draft: Draft) -> Argument:
-    """The first tensor: fakes of a variance of one number raise, and eager's is not a number."""
+    """The first tensor, unless a channel has one number: its variance is NaN, and fakes raise."""
     if draft.self.numel() == draft.self.shape[1]:
         raise NoChoice
     return tensors.itself(draft)
 
 
 def per_channel(draft: Draft) -> Argument:
-    """A vector with a number per channel, apart from all that the call has so far."""
+    """A vector with a number per channel, disjoint from all arguments so far."""
     used = [ref.name for ref in draft.drawn.values() if isinstance(ref, Ref)]
     dtype, shape = draft.self.dtype, (draft.self.shape[1],)
     fitting = draft.scene.newest_first(lambda t: t.dtype == dtype and tuple(t.shape) == shape)
@@ -66,12 +66,12 @@ def per_channel(draft: Draft) -> Argument:
 
 
 def step_per_parameter(draft: Draft) -> Argument:
-    """For each parameter, how often it was updated: a new number."""
+    """For each parameter, the number of its updates: a new tensor of shape (1,)."""
     return tuple(draft.new_full((1,), 2, torch.float32, like=name) for name in draft.names("self"))
 
 
 def one_number(draft: Draft) -> Argument:
-    """A new tensor with one number, of the dtype of the parameters."""
+    """A new tensor with one number, in the dtype of the parameters."""
     return draft.new_full((1,), 1, draft.self.dtype)
 
 
@@ -83,7 +83,7 @@ def counter(draft: Draft) -> Argument:
 
 
 def zero_or_one(draft: Draft) -> Argument:
-    """A new tensor that says whether a number was infinite."""
+    """A new tensor: 1 if a gradient was infinite, else 0."""
     return draft.new_full((1,), draft.pick.integer(0, 1), torch.float32)
 
 

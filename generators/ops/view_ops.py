@@ -42,14 +42,14 @@ VIEWS = group(
     line("squeeze.dim"),
     line("squeeze.dims", dim=numbers.some_dimensions),
     line("unsqueeze.default", dim=numbers.dimension_to_insert),
-    # An element is shown more than once.
+    # Views that show an element more than once.
     line("expand.default", size=numbers.larger_shape),
     line("expand_as.default", other=tensors.tensor_to_expand_to),
     line("broadcast_to.default", size=numbers.larger_shape),
     line("unfold.default", size=numbers.window, step=numbers.step),
     line("diagonal.default", **numbers.DIAGONAL),
     line("linalg_diagonal.default", A=tensors.itself, offset=numbers.offset_of_diagonal),
-    # Several views at once.
+    # Ops that return several views.
     line("split.Tensor", dim=numbers.dimension, split_size=numbers.piece),
     line("split.sizes", dim=numbers.dimension, split_size=numbers.sizes_of_pieces),
     line("split_with_sizes.default", dim=numbers.dimension, split_sizes=numbers.sizes_of_pieces),
@@ -64,13 +64,13 @@ VIEWS = group(
     line("dsplit.array", indices=numbers.cuts_of(2)),
     line("unbind.int", dim=numbers.dimension),
     line("as_strided.default", **numbers.AS_STRIDED),
-    # The same bytes, read in another way.
+    # The same bytes, reinterpreted.
     line("view.dtype", dtype=numbers.dtype_of_other_size),
     line("view_as_real.default", complex_),
     line("view_as_complex.default", real_part),
     *lines("real.default imag.default _conj.default conj.default", complex_),
     line("_neg_view.default", not_bool),
-    # All of the tensor.
+    # Views of the whole tensor.
     line("detach.default"),
     line("alias.default"),
 )

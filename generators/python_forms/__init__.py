@@ -1,1 +1,1 @@
-"""How people write statements: one file for each kind, one `Form` for each way."""
+"""How people write statements: one file per kind, one form per statement."""

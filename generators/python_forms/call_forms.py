@@ -1,4 +1,4 @@
-"""What a caller does after the first call: further calls, writes between them, gradients."""
+"""What a caller does after the first call: more calls, writes between calls, gradients."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from aliasproof.generators.sketch import Block, Sketch, form
 
 def _call(sketch: Sketch, arguments: list[str]) -> str:
     if not arguments:
-        raise NoChoice  # nothing is called before the first call
+        raise NoChoice  # these forms need a first call
     return f"{sketch.fresh('out')} = program({', '.join(arguments)})"
 
 
@@ -21,7 +21,7 @@ def same_call(sketch: Sketch) -> None:
 
 @form("calls", place="calls", weight=4)
 def other_call(sketch: Sketch) -> None:
-    """Another tensor, or another part of it, in place of one."""
+    """Pass another tensor, or another part of the tensor, in place of one argument."""
     arguments = list(sketch.arguments)
     tensors = [index for index, it in enumerate(arguments) if it in sketch.names.tensors]
     index = sketch.pick.one(tensors)
@@ -36,7 +36,7 @@ def other_call(sketch: Sketch) -> None:
 
 @form("calls", place="calls")
 def one_object_twice(sketch: Sketch) -> None:
-    """One argument in place of another one of its type, which were two before."""
+    """Pass one object as two arguments of a type, which were two objects before."""
     arguments, values = list(sketch.arguments), sketch.names.values
     kinds = [type(values.get(it)) for it in arguments]
     pairs = [
@@ -71,7 +71,7 @@ def call_in_autocast(sketch: Sketch) -> None:
 
 @form("calls", place="calls")
 def moved_window(sketch: Sketch) -> None:
-    """The next part of a buffer, as a loop over it passes it."""
+    """Pass the next part of a buffer, like a loop over the buffer."""
     arguments = list(sketch.arguments)
     index = sketch.pick.one([i for i, it in enumerate(arguments) if it in sketch.names.tensors])
     size = sketch.at(arguments[index]).shape
@@ -83,7 +83,7 @@ def moved_window(sketch: Sketch) -> None:
 
 @form("calls", place="calls", weight=2)
 def call_with_other_sizes(sketch: Sketch) -> None:
-    """A tensor of another size, dtype, layout or flag in place of one."""
+    """Pass a tensor of another size, dtype, layout or flag in place of one argument."""
     arguments = list(sketch.arguments)
     index = sketch.pick.one([i for i, it in enumerate(arguments) if it in sketch.names.tensors])
     name = arguments[index]
@@ -106,7 +106,7 @@ def marked_dynamic(sketch: Sketch) -> None:
 
 @form("calls", place="calls", weight=2)
 def output_written(sketch: Sketch) -> None:
-    """The caller writes what a call returned, and calls again."""
+    """The caller writes a result of a call, and calls again."""
     outs = [key for key in sketch.names.tensors if key.startswith("out")]
     name = sketch.pick.one(outs)
     write = Block("with torch.no_grad():", [f"{name}.add_(1)"])

@@ -1,4 +1,4 @@
-"""Classes that programs have: objects with state, records, modules."""
+"""Source texts of classes in programs: objects with state, records, modules."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Base:
     def scale(self, x):
         return x.mul_(2)
 """
-# What a class may have besides: each is a part of a program in which Python calls it.
+# Optional members of a class: each has a part of a program, which Python calls implicitly.
 _MEMBERS = (
     """
     @property
@@ -134,11 +134,11 @@ _RESULTS = (
 
 
 def state_class(pick: Pick) -> list[str]:
-    """The texts of `State`, and of the class that it may be made of."""
+    """The texts of `State`, and of its base class, if it has one."""
     parents = [PARENT.strip()] if pick.chance(25) else []
     text = _STATE.format(parent="(Base)" * bool(parents)).rstrip()
     members = [pick.one(_MEMBERS) for _ in range(pick.integer(0, 2))]
-    # A later method of the same name takes the place of an earlier one.
+    # A later method overrides an earlier one of the same name.
     return [*parents, "\n".join([text.strip(), *dict.fromkeys(it.rstrip() for it in members)])]
 
 
@@ -156,11 +156,11 @@ def layer_class(pick: Pick) -> str:
 
 # --- function texts -------------------------------------------------------------------------------
 #
-# Custom `autograd.Function`s, as people write them: each keeps, writes or returns what it gets.
+# Custom `autograd.Function`s, as people write them: each saves, writes or returns its arguments.
 
 
 def _function(name: str, forward: str, backward: str, more: str = "") -> str:
-    """The text of a class; the statements of its two methods are parted by semicolons."""
+    """The text of a class; semicolons separate the statements of its two methods."""
     lines = [f"class {name}(torch.autograd.Function):"]
     for method, text in (("forward", forward), ("backward", backward)):
         parameters, _, body = text.partition(":")
@@ -171,7 +171,7 @@ def _function(name: str, forward: str, backward: str, more: str = "") -> str:
     return "\n".join(lines).strip()
 
 
-# By name; how many tensors it takes is the number of parameters of `forward`.
+# By name; a Function takes as many tensors as `forward` has parameters.
 FUNCTIONS = {
     "Same": ("x: return x", "grad: return grad * 2"),
     "Dirty": ("x: x.mul_(2); ctx.mark_dirty(x); return x", "grad: return grad * 2"),
@@ -225,7 +225,7 @@ FUNCTIONS = {
 
 
 def text_of(name: str) -> str:
-    """The definition that a call of the Function needs."""
+    """The definition that a call of this Function needs."""
     forward, backward = FUNCTIONS[name]
     more = "@torch.autograd.function.once_differentiable" if name == "Collects" else ""
     before = "collected = []\n\n\n" if name == "Collects" else ""
@@ -233,5 +233,5 @@ def text_of(name: str) -> str:
 
 
 def taken(name: str) -> int:
-    """How many tensors it takes."""
+    """The number of tensors that this Function takes."""
     return FUNCTIONS[name][0].partition(":")[0].count(",") + 1

@@ -10,7 +10,7 @@ from aliasproof.generators.sketch import Block, Sketch, form
 
 
 def of_type(sketch: Sketch, kind: type) -> str:
-    """The name of a local value of exactly that type."""
+    """The name of a local value of exactly this type."""
     values = sketch.names.values.items()
     return sketch.pick.one([name for name, value in values if type(value) is kind])
 
@@ -44,7 +44,7 @@ def item_taken(sketch: Sketch) -> None:
 
 @form("containers", place=EVERYWHERE, weight=3)
 def list_changed(sketch: Sketch) -> None:
-    """A list that has another name keeps it: `+=` writes it, `+` does not."""
+    """A list with two names: `+=` changes the shared list, `+` makes a new one."""
     name, value = of_type(sketch, list), part_of(sketch)
     other = sketch.fresh("items")
     change = sketch.pick.one(
@@ -90,7 +90,7 @@ def dict_changed(sketch: Sketch) -> None:
 
 @form("containers")
 def shared_items(sketch: Sketch) -> None:
-    """A list within a list, twice: a write to one is a write to both."""
+    """A list that is twice in another list: a write to one is a write to both."""
     name, value = sketch.fresh("items"), part_of(sketch)
     inner = sketch.tensor()
     lines = [
@@ -111,7 +111,7 @@ def tensor_as_key(sketch: Sketch) -> None:
 
 @form("containers", place=EVERYWHERE, weight=2)
 def membership(sketch: Sketch) -> None:
-    """Python asks for identity first, then for equality, which tensors answer with tensors."""
+    """`in` compares identity first, then equality, for which tensors return tensors."""
     one, other = sketch.tensor(), sketch.tensor()
     test = sketch.pick.one(
         [
@@ -130,7 +130,7 @@ def membership(sketch: Sketch) -> None:
 
 @form("containers", place=EVERYWHERE)
 def iterator_kept(sketch: Sketch) -> None:
-    """An iterator that goes on after a write to what it goes over."""
+    """An iterator that continues after a write to what it iterates over."""
     name, value, it = of_type(sketch, list), sketch.tensor(), sketch.fresh("it")
     kinds = ["(item for item in {0})", "zip({0}, {0})", "enumerate({0})", "reversed({0})"]
     made = sketch.pick.one(kinds)
@@ -140,9 +140,9 @@ def iterator_kept(sketch: Sketch) -> None:
     sketch.add(f"{it} = {made.format(name)}", *first, write, *rest)
 
 
-@form("calls", place="calls", weight=8)  # it seldom finds one
+@form("calls", place="calls", weight=8)  # frequent, since it rarely finds an iterator
 def consumed(sketch: Sketch) -> None:
-    """The rest of an iterator that a call returned, maybe after a write."""
+    """Consume the rest of an iterator that a call returned, perhaps after a write."""
     lazy = (types.GeneratorType, zip, enumerate, map, reversed)
     found = [name for name, it in _parts(sketch) if isinstance(it, lazy)]
     lists = [f"{name}[0] = 3" for name, it in _parts(sketch) if isinstance(it, list) and it]
@@ -152,7 +152,7 @@ def consumed(sketch: Sketch) -> None:
 
 
 def _parts(sketch: Sketch) -> list[tuple[str, object]]:
-    """Local values, and the items of those that are tuples or lists, by expression."""
+    """Local values, and the items of tuples and lists among them, by expression."""
     values = sketch.names.values.items()
     inner = [
         (f"{name}[{index}]", item)
@@ -170,7 +170,7 @@ _ERRORS = ("ValueError", "RuntimeError", "KeyError", "IndexError")
 
 @form("errors", nests=True, weight=3)
 def caught_error(sketch: Sketch) -> None:
-    """What is written before an error stays written."""
+    """An error is caught; writes before it remain."""
     kind, write = sketch.pick.one(_ERRORS), f"{part_of(sketch)}.add_(1)"
     handler = Block(f"except {kind}:", [write])
     with sketch.inside(Block("try:"), handler):
@@ -188,7 +188,7 @@ def error_of_python(sketch: Sketch) -> None:
         ("next(i for i in range(0))", "StopIteration"),
         ("int('x')", "ValueError"),
     ]
-    # Dynamo catches none of those that operators raise, so they are rare.
+    # Dynamo catches no errors that operators raise, so these are rare.
     of_operator = [(f"{name}[99]", "IndexError"), (f"{name}.view(7, 13)", "RuntimeError")]
     cause, kind = sketch.pick.one(of_operator if sketch.pick.chance(8) else causes)
     handler = Block(f"except {kind}:", [f"{other}.add_(1)"])

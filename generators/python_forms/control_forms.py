@@ -9,7 +9,7 @@ from aliasproof.generators.sketch import Block, Sketch, form
 
 
 def rows(sketch: Sketch) -> str:
-    """An expression over whose items a loop goes: views of a tensor."""
+    """An expression for a loop to iterate over: its items are views of a tensor."""
     name = sketch.tensor(lambda it: it.dim() > 0 and 0 < it.shape[0] <= 4)
     return f"{name}{sketch.pick.one(['', '.unbind()', '.split(1)'])}"
 
@@ -90,7 +90,7 @@ def while_loop(sketch: Sketch) -> None:
 
 @form("loops")
 def loop_in_reverse(sketch: Sketch) -> None:
-    """The items of a list from its end, which another name of the list may change."""
+    """The items of a list in reverse, while another name of the list may change it."""
     name, item = of_type(sketch, list), sketch.fresh("it")
     sketch.add(Block(f"for {item} in reversed({name}):", [f"{item}.add_(1)"]))
 
@@ -112,7 +112,7 @@ def either_or(sketch: Sketch) -> None:
 
 
 def _true(sketch: Sketch) -> str:
-    """A condition that holds here: on sizes, dtypes, identity, flags."""
+    """A condition that is true here: on sizes, dtypes, identity, flags."""
     name, other = sketch.tensor(), sketch.tensor()
     tensor, second = sketch.at(name), sketch.at(other)
     choices = [f"{name}.dtype == {tensor.dtype}", f"{name}.dim() == {tensor.dim()}"]
@@ -137,7 +137,7 @@ def arithmetic_with_flag(sketch: Sketch) -> None:
 
 @form("conditions")
 def greater_of_two(sketch: Sketch) -> None:
-    """Python's `max` returns one of the two objects."""
+    """Python's `max` returns one of two objects."""
     one = sketch.tensor(lambda it: it.numel() == 1 and not it.is_complex())
     other = sketch.tensor(lambda it: it.numel() == 1 and not it.is_complex())
     fresh, choice = sketch.fresh(), sketch.pick.one(["max", "min"])
@@ -149,6 +149,6 @@ def early_return(sketch: Sketch) -> None:
     if sketch.depth != 1 or sketch.function != "program":
         raise NoChoice
     name = sketch.tensor()
-    # In a later call, with other arguments, it may hold.
+    # False here; a later call with other arguments may make it true.
     test = "flag > 1" if "flag" in sketch.names.values else f"{name}.dim() > 3"
     sketch.add(Block(f"if {test}:", [f"return {name}"]))

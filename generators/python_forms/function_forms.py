@@ -8,7 +8,7 @@ from aliasproof.generators.sketch import Block, Sketch, form
 
 @form("functions", nests=True)
 def closure(sketch: Sketch) -> None:
-    """A function that sees the names around it, and is called once or twice."""
+    """A function that captures the names around it, and is called once or twice."""
     name, given = sketch.fresh("inner"), sketch.tensor()
     parameter = sketch.fresh("p")
     call = f"{sketch.fresh('r')} = {name}({given})"
@@ -40,9 +40,9 @@ def called_lambda(sketch: Sketch) -> None:
     sketch.add(f"{function} = lambda v: {body}", f"{sketch.fresh()} = {function}({given})")
 
 
-@form("functions", weight=2)  # only a second call of the program shows what it keeps
+@form("functions", weight=2)  # only a second call of the program shows its effect
 def mutable_default(sketch: Sketch) -> None:
-    """A default that outlives the call."""
+    """A default value that outlives the call."""
     function, given = sketch.fresh("kept"), sketch.tensor()
     block = Block(f"def {function}(v, history=[]):", ["history.append(v)", "return history[0]"])
     write = sketch.pick.one(["", ".add_(1)"])
@@ -51,7 +51,7 @@ def mutable_default(sketch: Sketch) -> None:
 
 @form("functions", weight=2)
 def helper(sketch: Sketch) -> None:
-    """A function of the module that writes what it gets, and returns it or a view of it."""
+    """A function of the module that writes its argument, and returns it or a view of it."""
     function, name, other = sketch.fresh("helper"), sketch.tensor(), sketch.tensor()
     body = [sketch.pick.one(["v.add_(1)", "v[0] = 2", "v.mul_(w)", "v[1:] += 1", "w.copy_(v)"])]
     body.append(f"return {sketch.pick.one(['v', 'w', 'v[0]', 'v.view(-1)', '(v, w)', 'v + w'])}")
@@ -74,7 +74,7 @@ def generator(sketch: Sketch) -> None:
 
 @form("functions", place=EVERYWHERE)
 def generator_kept(sketch: Sketch) -> None:
-    """A generator that has not run to its end when something is written."""
+    """A generator that is not finished when a tensor is written."""
     function, name, fresh = sketch.fresh("parts"), sketch.tensor(), sketch.fresh("it")
     write = sketch.pick.one(["v.add_(1)", "v.mul_(2)", "v = v + 1"])
     block = Block(f"def {function}(v):", ["yield v", write, "yield v * 2"])
@@ -87,7 +87,7 @@ def generator_kept(sketch: Sketch) -> None:
 
 @form("functions")
 def function_returned(sketch: Sketch) -> None:
-    """A closure that its maker returns: its cell is state."""
+    """A function returns a closure, whose cell is state."""
     maker, name, fresh = sketch.fresh("maker"), sketch.tensor(), sketch.fresh("f")
     write = sketch.pick.one(["v = v + w", "v.add_(w)", "v = w", "v = v[...]"])
     inner = Block("def inner(w):", ["nonlocal v", write, "return v"])

@@ -10,17 +10,17 @@ from aliasproof.generators.sketch import Block, Sketch, form
 
 
 def is_real(tensor: torch.Tensor) -> bool:
-    """Whether it may require gradients."""
+    """Whether a tensor may require gradients."""
     return tensor.dtype.is_floating_point
 
 
 def recorded(tensor: torch.Tensor) -> bool:
-    """Whether autograd records what is done to it."""
+    """Whether autograd records operations on a tensor."""
     return tensor.requires_grad
 
 
 def takes_hook(tensor: torch.Tensor) -> bool:
-    """Whether it may get a hook: torch dies at that of a view that was written in another mode."""
+    """Whether a tensor may get a hook: torch crashes on a view that was written in another mode."""
     return tensor.requires_grad and tensor._base is None
 
 
@@ -41,7 +41,7 @@ def requires_gradients(sketch: Sketch) -> None:
 def backward(sketch: Sketch) -> None:
     name = sketch.tensor(recorded)
     kept = sketch.pick.one(["", "retain_graph=True"])
-    both = f"({name}.sum() + {sketch.tensor(recorded)}.sum())"  # maybe of two calls
+    both = f"({name}.sum() + {sketch.tensor(recorded)}.sum())"  # perhaps results of two calls
     loss = sketch.pick.one([f"{name}.sum()", f"({name} * {name}).sum()", both])
     sketch.add(f"{loss}.backward({kept})")
 
@@ -94,7 +94,7 @@ def view_of_leaf(sketch: Sketch) -> None:
 
 @form("gradients", place=EVERYWHERE)
 def gradient_assigned(sketch: Sketch) -> None:
-    """A gradient that has another name: the next backward pass adds to it."""
+    """A gradient that has another name: the next backward pass accumulates into it."""
     name = sketch.tensor(lambda it: it.is_leaf and it.requires_grad)
     shape, dtype = sketch.at(name).shape, sketch.at(name).dtype
     other = sketch.tensor(lambda it: (it.shape, it.dtype) == (shape, dtype))
@@ -110,7 +110,7 @@ def gradient_kept(sketch: Sketch) -> None:
 
 @form("gradients", place=EVERYWHERE)
 def accumulation(sketch: Sketch) -> None:
-    """Two backward passes into one gradient, with a name for it between them."""
+    """Two backward passes that accumulate into one gradient, which gets a name in between."""
     name = sketch.tensor(lambda it: it.is_leaf and it.requires_grad)
     first = sketch.pick.one([f"({name} * {name})", f"{name}.exp()", f"({name} * 2)"])
     kept = f"{sketch.fresh('g')} = {name}.grad"
@@ -153,7 +153,7 @@ def inference(sketch: Sketch) -> None:
 
 @form("gradients")
 def mode_of_function(sketch: Sketch) -> None:
-    """A function that a mode decorates; what it returns of its argument is a view."""
+    """A function decorated with a mode; it may return a view of its argument."""
     function, name = sketch.fresh("without"), sketch.tensor()
     body = [sketch.pick.one(["v.mul_(2)", "v[0] = 1", "v = v * 2", "v.detach().add_(1)"])]
     body.append(f"return {sketch.pick.one(['v', 'v[0]', 'v.view(-1)', 'v * 2'])}")
@@ -163,7 +163,7 @@ def mode_of_function(sketch: Sketch) -> None:
 
 @form("gradients", place=EVERYWHERE)
 def mode_set(sketch: Sketch) -> None:
-    """A mode that outlives the statement, and maybe the call."""
+    """A mode that outlives its statement, and perhaps the call."""
     state = sketch.pick.one(["True", "False"])
     name, fresh = sketch.tensor(), sketch.fresh()
     sketch.add(f"torch.set_grad_enabled({state})", f"{fresh} = {name} * 2")

@@ -72,7 +72,7 @@ def method_call(sketch: Sketch) -> None:
 
 @form("state", place=EVERYWHERE, weight=2)
 def property_used(sketch: Sketch) -> None:
-    """A property that is read or set, a call, an index or `+=` of an object."""
+    """Read or set a property, call or index an object, or use `+=` on it."""
     name, value = sketch.pick.one(objects(sketch)), sketch.tensor()
     members, fresh = vars(type(sketch.names.values[name])), sketch.fresh("r")
     properties = {key: it for key, it in members.items() if isinstance(it, property)}
@@ -87,7 +87,7 @@ def property_used(sketch: Sketch) -> None:
 
 @form("state")
 def record_made(sketch: Sketch) -> None:
-    """A dataclass of tensors, or one with other fields than another one."""
+    """A dataclass of tensors, or a copy of one with other fields."""
     records = [
         key for key in objects(sketch) if type(sketch.names.values[key]).__name__ == "Record"
     ]
@@ -102,10 +102,10 @@ def record_made(sketch: Sketch) -> None:
 
 @form("state", place=EVERYWHERE)
 def method_replaced(sketch: Sketch) -> None:
-    """Another method, of the class or of one object, from now on."""
+    """Replace a method, of the class or of one object."""
     name = sketch.pick.one(objects(sketch))
     if sketch.function != CALLS and sketch.pick.chance(70):
-        raise NoChoice  # Dynamo does not see it in the function that does it
+        raise NoChoice  # Dynamo does not see the change in the function that makes it
     kind, value = type(sketch.names.values[name]).__name__, sketch.tensor()
     method = "forward" if kind == "Layer" else sketch.pick.one(["memory", "scale"])
     body = sketch.pick.one(["x * 2", "x.add_(1)", "x", f"{value}", "x.view(-1)"])
@@ -124,7 +124,7 @@ def attribute_deleted(sketch: Sketch) -> None:
 
 @form("state", place=EVERYWHERE)
 def objects_linked(sketch: Sketch) -> None:
-    """An object in an attribute, a list, or the attribute of itself."""
+    """Put an object in an attribute, a list, or an attribute of itself."""
     one, other = (sketch.pick.one(objects(sketch)) for _ in range(2))
     lines = [
         [f"{one}.other = {other}", f"{one}.other.last = {sketch.tensor()}"],
@@ -149,13 +149,13 @@ def global_written(sketch: Sketch) -> None:
 
 @form("state")
 def global_bound(sketch: Sketch) -> None:
-    """A global that names another tensor from now on."""
+    """Rebind a global to another tensor."""
     name = sketch.pick.one([name for name in sketch.names.values if name.startswith("global")])
     if sketch.function != "program" or not isinstance(sketch.names.values[name], torch.Tensor):
         raise NoChoice
     line = f"global {name}"
     value = sketch.tensor()
-    # Python wants the declaration before the first use.
+    # Python requires the declaration before the first use.
     before = list(sketch.program.body)
     if line not in before:
         sketch.program.body.insert(0, line)
@@ -182,7 +182,7 @@ def _modules(sketch: Sketch) -> list[str]:
 
 @form("modules", place=EVERYWHERE)
 def parameter_made(sketch: Sketch) -> None:
-    """A Parameter of a view, or of an intermediate."""
+    """Make a Parameter of a view, or of an intermediate tensor."""
     value = sketch.tensor(lambda it: it.dtype.is_floating_point)
     given = sketch.pick.one(
         [value, view_of(sketch, value), f"{value} * 2", f"{value}.data", f"{value}.detach()"]
@@ -196,7 +196,7 @@ def parameter_made(sketch: Sketch) -> None:
 
 @form("modules", place=EVERYWHERE)
 def parameter_replaced(sketch: Sketch) -> None:
-    """Another Parameter under the old name, or other data in the old one."""
+    """A new Parameter under the old name, or new data in the old Parameter."""
     module, value = sketch.pick.one(_modules(sketch)), sketch.tensor(lambda it: it.shape == (4,))
     lines = [
         f"{module}.weight = torch.nn.Parameter({value}.detach())",

@@ -1,4 +1,4 @@
-"""Storages behind tensors, and breaks between graphs."""
+"""Storages behind tensors, and graph breaks."""
 
 from __future__ import annotations
 
@@ -56,17 +56,17 @@ def numpy_view(sketch: Sketch) -> None:
 
 @form("storages", place=EVERYWHERE)
 def storage_exchanged(sketch: Sketch) -> None:
-    """What `torch.utils.swap_tensors` does: two objects exchange all that they are."""
+    """Do as `torch.utils.swap_tensors` does: two tensor objects exchange everything."""
     name, other = sketch.tensor(), sketch.tensor()
     sketch.add(f"torch.utils.swap_tensors({name}, {other})")
 
 
 @form("storages", place=EVERYWHERE)
 def storage_resized(sketch: Sketch) -> None:
-    """The bytes behind a tensor go and come back, as sharded parameters do; all are written.
+    """Free and reallocate the storage of a tensor, as sharded parameters do; write all of it.
 
-    The size is asked for when it runs: torch writes beyond the end of a storage that is too small
-    for its tensor, and a later call may come with a larger one.
+    The program computes the size when it runs: torch writes beyond the end of a storage that is too
+    small for its tensor, and a later call may pass a larger tensor.
     """
     name = sketch.tensor(_whole)
     storage, kept, size = f"{name}.untyped_storage()", sketch.fresh(), sketch.fresh("n")
@@ -91,7 +91,7 @@ def set_to_storage(sketch: Sketch) -> None:
 
 @form("storages", place=EVERYWHERE, weight=3)
 def facts_read(sketch: Sketch) -> None:
-    """What a tensor says of itself, often after its storage was exchanged or written."""
+    """Properties of a tensor, often read after its storage was exchanged or written."""
     name, other = sketch.tensor(), sketch.tensor()
     facts = [
         f"{name}.is_leaf",
@@ -121,7 +121,7 @@ def facts_read(sketch: Sketch) -> None:
 
 @form("storages")
 def complex_parts(sketch: Sketch) -> None:
-    """Views whose numbers are those of a complex tensor, or their conjugates."""
+    """Views of the parts of a complex tensor, or of its conjugate."""
     name, view = sketch.tensor(lambda it: it.is_complex()), sketch.fresh("v")
     made = sketch.pick.one(
         [f"{name}.real", f"{name}.imag", f"{name}.conj()", f"torch.view_as_real({name})"]
@@ -161,7 +161,7 @@ def condition_on_data(sketch: Sketch) -> None:
 
 @form("frames")
 def list_of_data(sketch: Sketch) -> None:
-    """Numbers that leave the graph, and come back after a write."""
+    """Numbers that leave the graph, and return to it after a write."""
     name, numbers = sketch.tensor(lambda it: it.numel() > 0), sketch.fresh("numbers")
     write, fresh = f"{view_of(sketch, name)}.add_(1)", sketch.fresh()
     sketch.add(f"{numbers} = {name}.tolist()", write, f"{fresh} = torch.tensor({numbers})")
@@ -176,7 +176,7 @@ def index_of_data(sketch: Sketch) -> None:
 
 @form("frames", weight=2)
 def function_not_compiled(sketch: Sketch) -> None:
-    """A function that Dynamo leaves to Python writes what the graph before it wrote."""
+    """A function that Dynamo runs in Python writes a tensor that the graph before it wrote."""
     function, name, other = sketch.fresh("plain"), sketch.tensor(), sketch.tensor()
     body = [sketch.pick.one(["v.add_(1)", "v[0] = 2", "w.copy_(v)", "v = v * 2", "v.t_()"])]
     body.append(f"return {sketch.pick.one(['v', 'w', 'v[0]', '(v, w)', 'v.view(-1)'])}")
@@ -186,7 +186,7 @@ def function_not_compiled(sketch: Sketch) -> None:
 
 @form("frames")
 def break_in_helper(sketch: Sketch) -> None:
-    """A break in a function that is called, between two writes."""
+    """A graph break in a called function, between two writes."""
     function, name, other = sketch.fresh("breaks"), sketch.tensor(), sketch.tensor()
     stop = sketch.pick.one(["torch._dynamo.graph_break()", "print(end='')", "v.sum().item()"])
     body = [

@@ -18,7 +18,7 @@ def view_of(sketch: Sketch, name: str) -> str:
     tensor, pick = sketch.at(name), sketch.pick
     choices = [f"{name}[None]", f"{name}.view(-1)", f"{name}.detach()", f"{name}.unsqueeze(0)"]
     choices += [f"{name}.view_as({name})", f"{name}.expand(2, {_sizes(tensor)})", f"{name}[...]"]
-    # These return the tensor itself, a view or a copy, as its layout allows.
+    # These return the tensor itself, a view or a copy, depending on its layout.
     choices += [f"{name}.contiguous()", f"{name}.squeeze()", f"{name}.to({tensor.dtype})"]
     choices += [f"{name}.expand_as({name})", f"torch.atleast_1d({name})", f"{name}.ravel()"]
     if tensor.dim():
@@ -42,14 +42,14 @@ def _sizes(tensor: torch.Tensor) -> str:
 
 
 def number(sketch: Sketch, tensor: torch.Tensor) -> str:
-    """A Python number that fits to the dtype."""
+    """A Python number that fits the dtype."""
     if tensor.dtype.is_floating_point:
         return sketch.pick.one(["1", "2", "0.5", "-1.0", "3"])
     return "True" if tensor.dtype is torch.bool else sketch.pick.one(["1", "2", "3"])
 
 
 def operand(sketch: Sketch, like: str) -> str:
-    """A number, a tensor that broadcasts to another one, or a view of such a one."""
+    """A number, a tensor that broadcasts to the shape of another, or a view of such a tensor."""
     tensor, pick = sketch.at(like), sketch.pick
     if pick.chance(30):
         return number(sketch, tensor)
@@ -125,7 +125,7 @@ def new_tensor(sketch: Sketch) -> None:
 
 @form("tensors", place=EVERYWHERE)
 def made_of_tensor(sketch: Sketch) -> None:
-    """What makes a tensor of another one by an old or a plain name: a copy, or itself."""
+    """Make a tensor of another one by an old or simple function: a copy, or the tensor itself."""
     name, other = sketch.tensor(), sketch.tensor()
     made = sketch.pick.one(["tensor", "as_tensor", "asarray", "Tensor", "FloatTensor"])
     methods = [f"{name}.{it}({other})" for it in ("new_tensor", "new", "type_as")]

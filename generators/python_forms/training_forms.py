@@ -19,7 +19,7 @@ def _named(sketch: Sketch, kind: type) -> str:
 
 @form("training", place=EVERYWHERE, weight=3)
 def optimizer_steps(sketch: Sketch) -> None:
-    """A step of an optimizer that is kept: its state belongs to the caller."""
+    """A step of an optimizer that outlives the call: its state belongs to the caller."""
     name = _named(sketch, torch.optim.Optimizer)
     clear = f"{name}.zero_grad(set_to_none={sketch.pick.one(['True', 'False'])})"
     given = sketch.names.values[name].param_groups[0]["params"][0]
@@ -68,7 +68,7 @@ def running_average(sketch: Sketch) -> None:
 
 @form("training", weight=2)
 def normalized(sketch: Sketch) -> None:
-    """Batch normalization, whose running numbers are a module's, or tensors that are there."""
+    """Batch normalization; its running statistics belong to a module, or are plain tensors."""
     name = sketch.tensor(lambda it: is_real(it) and it.dim() == 2 and it.shape[0] > 1)
     width, dtype = sketch.at(name).shape[1], sketch.at(name).dtype
     fresh, pick = sketch.fresh("r"), sketch.pick
@@ -99,7 +99,7 @@ def mode_flipped(sketch: Sketch) -> None:
 
 @form("training")
 def dropped(sketch: Sketch) -> None:
-    """Dropout after a seed, in place or not."""
+    """Dropout after seeding, in place or not."""
     name, seed = sketch.tensor(is_real), sketch.pick.integer(0, 3)
     options = sketch.pick.one(["", ", inplace=True", ", training=False"])
     call = f"{sketch.fresh('r')} = torch.nn.functional.dropout({name}, 0.5{options})"
@@ -116,7 +116,7 @@ def activation_in_place(sketch: Sketch) -> None:
 
 @form("training")
 def embedded(sketch: Sketch) -> None:
-    """An embedding with a largest norm writes the table that it reads."""
+    """An embedding with a maximum norm, which writes the table that it reads."""
     name = sketch.tensor(lambda it: is_real(it) and it.dim() == 2 and it.shape[0] > 1)
     options = sketch.pick.one(["", ", max_norm=1.0", ", padding_idx=0"])
     call = f"torch.nn.functional.embedding(torch.tensor([0, 1]), {name}{options})"
@@ -125,7 +125,7 @@ def embedded(sketch: Sketch) -> None:
 
 @form("training", place=EVERYWHERE, weight=2)
 def hook_on_argument(sketch: Sketch) -> None:
-    """A hook on a leaf, before the calls or within; it may write the leaf."""
+    """A hook on a leaf, set before or within the calls; it may write the leaf."""
     name = sketch.tensor(lambda it: it.is_leaf and takes_hook(it))
     other = sketch.tensor()
     choices = [
@@ -155,7 +155,7 @@ def hook_of_module(sketch: Sketch) -> None:
 
 @form("training", place=EVERYWHERE)
 def state_of_module(sketch: Sketch) -> None:
-    """What `state_dict` gives shares memory with the module."""
+    """The tensors of `state_dict` share memory with the module."""
     module, state = _named(sketch, torch.nn.Module), sketch.fresh("saved")
     name = sketch.tensor()
     lines = [
@@ -181,7 +181,7 @@ def autocast(sketch: Sketch) -> None:
 
 @form("precision", place=EVERYWHERE, weight=2)
 def product(sketch: Sketch) -> None:
-    """A product of matrices, which autocast computes in bfloat16, and keeps the cast of a leaf."""
+    """A matrix product under autocast in bfloat16, which caches the cast of a leaf."""
     name = sketch.tensor(lambda it: is_real(it) and it.dim() == 2)
     other = sketch.tensor(lambda it: is_real(it) and it.shape == sketch.at(name).shape)
     call = sketch.pick.one(["{} @ {}.t()", "torch.nn.functional.linear({}, {})"])
@@ -196,7 +196,7 @@ def narrowed(sketch: Sketch) -> None:
 
 @form("training", nests=True)
 def saved_by_hooks(sketch: Sketch) -> None:
-    """What is saved for backward goes through hooks, which may copy it."""
+    """Tensors saved for backward go through hooks, which may copy them."""
     pack = sketch.pick.one(["t", "t.clone()", "t * 2", "t.detach()", "(t, 1)[0]"])
     name, fresh = sketch.tensor(recorded), sketch.fresh("r")
     modes = f"torch.autograd.graph.saved_tensors_hooks(lambda t: {pack}, lambda t: t)"

@@ -42,7 +42,7 @@ def transformed(sketch: Sketch) -> None:
 
 @form("transforms")
 def functional_call(sketch: Sketch) -> None:
-    """A module on other tensors than its own."""
+    """A module called with other tensors than its own."""
     layer = sketch.pick.one([k for k, it in sketch.names.values.items() if hasattr(it, "weight")])
     key = sketch.pick.one(["weight", "buffer"])
     other, name = sketch.tensor(lambda it: it.shape == (4,)), sketch.tensor(is_real)
@@ -50,7 +50,7 @@ def functional_call(sketch: Sketch) -> None:
     sketch.add(f"{sketch.fresh('r')} = {call}")
 
 
-# What a body of control flow does with `v`, and what it returns: torch refuses what is not new.
+# Bodies of control flow: uses of `v`, and the return value. torch refuses results that are not new.
 BODIES = (
     ("v * 2",),
     ("v.clone()",),
@@ -67,7 +67,7 @@ BODIES = (
 
 
 def _body(sketch: Sketch, parameters: str, returns: str = "{0}") -> tuple[Block, str]:
-    """A function that writes what it made, and may capture a tensor; and its name."""
+    """A function that writes a new tensor, and may capture another one; and the function's name."""
     name, other = sketch.fresh("body"), sketch.tensor(is_real)
     *lines, result = sketch.pick.one(BODIES)
     lines.append(f"return {returns.format(result)}")
@@ -81,8 +81,8 @@ def functional_condition(sketch: Sketch) -> None:
     made = sketch.fresh(), sketch.fresh()
     sketch.add(one, other, f"{made[0]}, {made[1]} = {first}({name}), {second}({name})")
     alike = len({(it.dtype, it.shape, it.stride()) for it in map(sketch.at, made)}) == 1
-    del sketch.point[-1]  # eager runs one of them, a compiler both, and they must be alike
-    sketch.look()  # the names of that line are gone
+    del sketch.point[-1]  # eager runs one branch, a compiler both; the branches must be alike
+    sketch.look()  # the names of the removed line are gone
     if not alike:
         raise NoChoice
     test = sketch.pick.one([f"{name}.sum() > 0", f"{name}.sum() < 0"])
@@ -91,7 +91,7 @@ def functional_condition(sketch: Sketch) -> None:
     if not around or not sketch.pick.chance(15):
         sketch.add(call)
         return
-    # What is written before and after it, and read behind it.
+    # Written before and after it, and read afterwards.
     where, fresh = f"{sketch.pick.one(around)}.total", sketch.fresh()
     after = sketch.pick.one([f"{where} = 3", f"{where} += 2"])
     sketch.add(f"{where} = 2", call, after, f"{fresh} = {name} * {where}")
@@ -99,7 +99,7 @@ def functional_condition(sketch: Sketch) -> None:
 
 @form("transforms", weight=3)
 def loop_with_body(sketch: Sketch) -> None:
-    """What is carried, scanned or mapped goes through a body."""
+    """A loop, scan or map, whose carried or mapped values go through a body."""
     name = sketch.tensor(lambda it: is_real(it) and it.dim() > 0 and it.numel() > 0)
     parameters, returns, call = sketch.pick.one(
         [
@@ -119,7 +119,7 @@ def loop_with_body(sketch: Sketch) -> None:
 
 @form("transforms", weight=2)
 def region_twice(sketch: Sketch) -> None:
-    """A region that is compiled once and called twice, with other sharing each time."""
+    """A region that is compiled once and called twice, with other aliases in each call."""
     function, pick = sketch.fresh("region"), sketch.pick
     body = [pick.one(["v.add_(1)", "w.mul_(2)", "v = v + w", "v[0] = 1", "w = v * 2"])]
     body.append(f"return {pick.one(['v * w', 'v + 1', 'v', 'w[...]', '(v * 2, w + v)'])}")
@@ -136,7 +136,7 @@ def region_twice(sketch: Sketch) -> None:
 
 @form("operators", place=EVERYWHERE, weight=4)
 def custom_operator(sketch: Sketch) -> None:
-    """An operator of ours (`ir/custom_operators.py`) that writes, or returns a new tensor."""
+    """A custom operator of ours (`ir/custom_operators.py`) that writes, or returns a new tensor."""
     name = sketch.tensor(lambda it: it.dtype is not torch.bool)
     at = sketch.at(name)
     other, third = (

@@ -1,7 +1,7 @@
 """Rule-derived programs: a plain match in a situation, with random calls around it.
 
-Which rule and which situation meet in a program, its number in the run decides: the numbers walk
-through all pairs, so that a run of as many programs as there are pairs has each of them.
+The number of a program in the run selects its rule and situation: the numbers walk through all
+pairs, so a run of as many programs as there are pairs has each pair.
 """
 
 from __future__ import annotations
@@ -37,38 +37,37 @@ from aliasproof.generators.rules.situations import (
 from aliasproof.generators.scene import Counts, NoChoice, Pick, Scene
 from aliasproof.ir.program import Program, Storage
 
-TRIES = 4  # for a pair: other operands, other writes
-# Values of storages, as text: all alike, or some of each sign.
+TRIES = 4  # for a pair, each with other operands and writes
+# Values of storages, as text: all equal, or of both signs.
 BOOLS = (("0",), ("1",), ("0", "1"))
 FRACTIONS = (("0.5", "-0.25", "1", "0.0", "2"), ("0.0", "1"), ("-1", "0.5", "-2"))
-PAIRS_TRIED = 8  # for a program
-STAYS = 4  # turns. It divides the number of situations.
-OF_OPERATORS = "aten."  # how the names of those rules begin
-LATER = 1_000_000  # a number of a program that no run of pairs reaches
+PAIRS_TRIED = 8  # per program
+STAYS = 4  # turns per rule; must divide the number of situations
+OF_OPERATORS = "aten."  # prefix of the names of these rules
+LATER = 1_000_000  # bound of random program numbers, which only replace impossible pairs
 
 
 @dataclass(frozen=True, slots=True)
 class Derived:
-    """A scene with a match in it."""
+    """A scene that contains a match."""
 
     scene: Scene
     matched: Matched
 
 
 def drawn_rules() -> tuple[tuple[str, ...], ...]:
-    """The rules that may match a program, as the package has them, or as torch does."""
+    """The rules that may match a program: those shipped in the package, else those of torch."""
     return shipped().rules or rules_of_torch()
 
 
 @functools.cache
 def rules_of_torch() -> tuple[tuple[str, ...], ...]:
-    """The rules that may match a program, in five groups; the last two need a variant.
+    """The rules of torch that may match a program, in five groups; the last two need a variant.
 
-    Patterns written by hand, with operators that have an in-place form; operators that are
-    decomposed or lowered; patterns that torch traced; those of freezing; those on functions.
-
-    They take turns. Traced ones are many, and most differ in a dtype alone. A call of an operator
-    that torch decomposes or lowers is a match of the rule that does it.
+    The groups are: patterns written by hand, with operators that have an in-place form; operators
+    that are decomposed or lowered; patterns that torch traced; patterns of freezing; patterns on
+    functions. They take turns. There are many traced patterns, and most differ only in a dtype. A
+    call of an operator that torch decomposes or lowers is a match of the rule that does so.
     """
     within = [name for name in rules() if out_of_reach(name) is None]
     frozen = tuple(name for name in within if is_frozen(name))
@@ -81,16 +80,16 @@ def rules_of_torch() -> tuple[tuple[str, ...], ...]:
 
 @functools.cache
 def match_of(rule: str, kind: str, number: int) -> Program | str:
-    """What the rule fires on, and nothing else, or why there is none."""
+    """A program with a match of the rule and nothing else, or the reason why there is none."""
     if rule.startswith(OF_OPERATORS):  # the search takes a moment
         return plain_call(rule, kind, number)
     return kept(plain_match, rule, kind, number)
 
 
 def pair_of(turn: int, *, frozen: bool = False, written: bool = False) -> tuple[str, str]:
-    """The rule and the situation of the program with that number, with these groups of rules.
+    """The rule and the situation of program number `turn`, with these groups of rules.
 
-    A rule stays for some turns: to search for what it matches costs as much as many programs.
+    A rule stays for some turns, since a search for its matches costs as much as many programs.
     """
     *groups, of_frozen, of_written = drawn_rules()
     groups += [of_frozen] * frozen + [of_written] * written
@@ -98,7 +97,7 @@ def pair_of(turn: int, *, frozen: bool = False, written: bool = False) -> tuple[
     part, within = divmod(turn // len(groups), STAYS)
     parts = len(NAMES) // STAYS  # per rule, each with other situations
     count = len(names) * parts
-    # A step without a common divisor visits each part once in `count` turns, related ones apart.
+    # A step coprime to `count` visits each part once in `count` turns, and related parts far apart.
     step = next(k for k in range(int(count * 0.618), 2 * count) if math.gcd(k, count) == 1)
     rule, first = divmod(part * step % count, parts)
     return names[rule], NAMES[first + parts * within]
@@ -107,10 +106,10 @@ def pair_of(turn: int, *, frozen: bool = False, written: bool = False) -> tuple[
 def derived_scene(
     pick: Pick, turn: int, counts: Counts, *, frozen: bool = False, written: bool = False
 ) -> Scene | None:
-    """The scene of the program with that number.
+    """The scene of program number `turn`.
 
-    Where its pair is not possible, another situation of the rule, and then another rule; None if
-    none of some fits.
+    If its pair is impossible, tries another situation of the rule, and then another rule; None if
+    none of `PAIRS_TRIED` pairs fits.
     """
     rule, situation = pair_of(turn, frozen=frozen, written=written)
     for _ in range(PAIRS_TRIED):
@@ -147,10 +146,10 @@ def derive(pick: Pick, rule: str, situation: Situation, counts: Counts) -> Deriv
 
 
 def numbers_of(rule: str) -> int:
-    """How many matches of the rule there are for a situation to be around."""
+    """The number of matches of the rule that a situation can be built around."""
     if rule.startswith(OF_OPERATORS):
         return CALLS
-    # A trace takes as long as many walks, and its variants differ in sizes alone.
+    # A trace takes as long as many walks, and its variants differ only in sizes.
     return shipped().numbers.get(rule) or (1 if search_function(rule) is not None else VARIANTS)
 
 
@@ -171,10 +170,10 @@ def _woven(
 
 
 def _filled(pick: Pick, storage: Storage) -> Storage:
-    """The storage with other values than those that all programs have, in some cases.
+    """Sometimes, the storage with other values than the usual ones.
 
-    A softmax of integers picks one element, a mask hides a part of each row, and no factor is
-    negative: a rule that is wrong for other values would not show.
+    With the usual values, a softmax of integers picks one element, a mask hides a part of each row,
+    and no factor is negative; so a rule that is wrong for other values would not show.
     """
     choices = BOOLS if storage.dtype == torch.bool else FRACTIONS
     fits = storage.dtype == torch.bool or storage.dtype.is_floating_point
@@ -184,7 +183,7 @@ def _filled(pick: Pick, storage: Storage) -> Storage:
 
 
 def holds(derived: Derived, situation: str) -> bool:
-    """True if a run of the program shows the situation. It returns what the situation wants."""
+    """True if a run of the program, which returns the wanted values, shows the situation."""
     wanted = dict.fromkeys(derived.scene.wanted)
     program = derived.scene.program(tuple(wanted))
     return BY_NAME[situation].holds(Evidence(program, derived.matched))

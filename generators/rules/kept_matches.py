@@ -1,11 +1,11 @@
-"""`kept`: what searches for plain matches found, so that a campaign does not search.
+"""`kept`: results of searches for plain matches, so that a campaign need not search.
 
-A search takes as long as many programs. For a version of torch that the package has a file for,
-all matches are there: `tests/generators/ship_matches.py` writes it. For others, what is found
-depends on torch, the processor and this code alone. So all processes of a user share it: a file of
-SQLite per version of these, in the folder `ALIASPROOF_CACHE`, or in that of the user's caches. Both
-have programs as JSON, which are validated. Programs are drawn on torch as it is, never while a bug
-is patched. Where SQLite cannot read or write its file, each process searches for itself.
+A search takes as long as many programs. For some versions of torch, the package has a file with all
+matches, written by `tests/generators/ship_matches.py`. For other versions, the result of a search
+depends only on torch, the processor and this code. So all processes of a user share it in a SQLite
+file per combination of these, in the folder `ALIASPROOF_CACHE`, or in the user's cache folder. Both
+files have programs as JSON, which are validated. Programs are drawn with torch as it is, never
+while a bug is patched. If SQLite cannot read or write its file, each process searches for itself.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from aliasproof.ir.errors import UserError
 from aliasproof.ir.program import Program
 from aliasproof.ir.serialization import from_json, to_json
 
-Found = Program | str  # a program; or why there is none
+Found = Program | str  # a program, or the reason why there is none
 SHARED_FOR = 30.0  # seconds that a process waits for another one to write
 
 
@@ -37,7 +37,7 @@ SHARED_FOR = 30.0  # seconds that a process waits for another one to write
 class Shipped:
     """The rules of a version of torch in their groups, and their matches as JSON values by key.
 
-    `numbers` says how many matches a rule has of each kind.
+    `numbers` has the number of matches of each kind, by rule.
     """
 
     rules: tuple[tuple[str, ...], ...] = ()
@@ -46,14 +46,14 @@ class Shipped:
 
 
 def shipped_file() -> Path:
-    """The file of the package for this version of torch, which may not be there."""
+    """The package's file for this version of torch; it may not exist."""
     version = torch.__version__.partition("+")[0]
     return Path(__file__).parent / f"matches-{version}.json.gz"
 
 
 @functools.cache
 def shipped() -> Shipped:
-    """What the package has for this torch; with CUDA, torch may have other rules."""
+    """The package's matches for this torch; none with CUDA, where torch may have other rules."""
     file = shipped_file()
     if torch.cuda.is_available() or not file.exists():
         return Shipped()
@@ -62,12 +62,12 @@ def shipped() -> Shipped:
 
 
 def key_of(rule: str, kind: str, number: int) -> str:
-    """The name of a match in files."""
+    """The key of a match in files."""
     return json.dumps([rule, kind, number])
 
 
 def found_to_json(found: Found) -> dict[str, Any]:
-    """What a search found, as JSON values."""
+    """The result of a search, as JSON values."""
     return {"none": found} if isinstance(found, str) else {"program": to_json(found)}
 
 
@@ -76,12 +76,12 @@ def _from_json(value: Any) -> Found:
 
 
 def kept(search: Callable[[str, str, int], Found], rule: str, kind: str, number: int) -> Found:
-    """What the search finds, from a file if it is there."""
+    """The result of the search, from a file if it is there."""
     key = key_of(rule, kind, number)
     if key in shipped().matches:
         return _from_json(shipped().matches[key])
     file = _opened(os.getpid())
-    # Without the file, each process searches; a damaged entry is written anew.
+    # Without the file, each process searches; a damaged entry is replaced.
     with contextlib.suppress(sqlite3.Error, UserError, ValueError, TypeError, KeyError):
         row = file and file.execute("SELECT found FROM matches WHERE of = ?", (key,)).fetchone()
         if row:
@@ -96,7 +96,7 @@ def kept(search: Callable[[str, str, int], Found], rule: str, kind: str, number:
 
 @functools.cache
 def _opened(process: int) -> sqlite3.Connection | None:
-    """The file, opened by this process: a connection is none of a fork's."""
+    """The file, opened by this process: a fork must not use its parent's connection."""
     with contextlib.suppress(sqlite3.Error, OSError, RuntimeError):
         folder = _folder()
         if folder is None:
@@ -113,7 +113,7 @@ def _opened(process: int) -> sqlite3.Connection | None:
 
 
 def _folder() -> Path | None:
-    """The folder of the files; None if `ALIASPROOF_CACHE` is empty, and nothing is kept."""
+    """The folder of the files; None, so that nothing is stored, if `ALIASPROOF_CACHE` is empty."""
     own = os.environ.get("ALIASPROOF_CACHE")
     if own is not None:
         return Path(own) if own else None
@@ -121,7 +121,7 @@ def _folder() -> Path | None:
 
 
 def _version() -> str:
-    """What a search depends on: torch, what the processor can, and the sources of both rooms."""
+    """A digest of what a search depends on: torch, the processor, sources of three packages."""
     digest = hashlib.sha256()
     about = (torch.__version__, torch.version.git_version, torch.backends.cpu.get_cpu_capability())
     digest.update(repr((*about, torch.cuda.is_available())).encode())

@@ -1,4 +1,4 @@
-"""Does a rule of Inductor fire on a program? Only its matcher runs, on the traced graph."""
+"""Does a rule of Inductor fire on a program? Decided by its matcher only, on the traced graph."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ from aliasproof.ir.values import input_tensors
 
 
 def traced(program: Program, *, frozen: bool = False) -> fx.GraphModule:
-    """The graph that a rule sees, as far as other rules leave it alone.
+    """The graph that a rule sees if no other rule changes it before.
 
-    In a `frozen` one, the last half of the inputs are constants, as in the variant 'freezing'.
+    If `frozen`, the last half of the inputs are constants, as in the variant 'freezing'.
     """
     inputs = input_tensors(program)
     with config.patch(fallback_random=True), torch.no_grad():
@@ -50,14 +50,14 @@ def traced(program: Program, *, frozen: bool = False) -> fx.GraphModule:
         given = graph.graph.find_nodes(op="placeholder")
         for node, tensor in list(zip(given, inputs, strict=True))[len(given) // 2 :]:
             replace_node_with_constant(graph, node, tensor)
-    graph.graph.eliminate_dead_code()  # as AOTAutograd does: a rule counts the readers of a value
+    graph.graph.eliminate_dead_code()  # as AOTAutograd does: rules count the readers of a value
     return graph
 
 
 def refusal(entry: PatternEntry, program: Program, *, frozen: bool = False) -> str | None:
-    """Why the entry does not rewrite the program; None if it does. Texts are those below.
+    """Why the entry does not rewrite the program (a text below); None if it does.
 
-    The rules after the gradient see `reshape` for each `view`.
+    Rules that run after differentiation see `reshape` in place of `view`.
     """
     try:
         graph = traced(program, frozen=frozen)
@@ -83,7 +83,7 @@ def _refusal_in(entry: PatternEntry, graph: fx.GraphModule) -> str | None:
     reasons = []
     with V.set_fake_mode(mode), torch.no_grad():
         for node in reversed(graph.graph.nodes):
-            # The program is what torch traced the pattern from: that is not traced again.
+            # torch's own check would trace the pattern again; `check_of` is the check without that.
             reason = _refusal_of(entry, node, check_of(entry))
             if reason is None:
                 first = next((it for it in _before(entry, node) if _takes(it, node)), None)
@@ -95,7 +95,7 @@ def _refusal_in(entry: PatternEntry, graph: fx.GraphModule) -> str | None:
 
 
 def _order(reason: str) -> int:
-    """How near a reason is to a match."""
+    """How close the entry came to a match; higher is closer."""
     return 3 if reason.endswith(TAKEN) else (NO_MATCH, REFUSED, RAISES).index(reason)
 
 
@@ -110,21 +110,21 @@ def _refusal_of(entry: PatternEntry, node: fx.Node, check: Callable[[Match], Any
 
 
 def _takes(entry: PatternEntry, node: fx.Node) -> bool:
-    """True if an entry rewrites a node. One without a check looks at the match when it rewrites."""
+    """True if an entry rewrites a node. Without a check, the entry decides during the rewrite."""
     if not isinstance(entry, ReplacementPatternEntry) and check_of(entry) is _return_true:
         return False
     return _refusal_of(entry, node, entry.extra_check) is None
 
 
 def _before(entry: PatternEntry, node: fx.Node) -> Iterator[PatternEntry]:
-    """The entries of a pass that torch asks before this one, where it asks this one."""
+    """The entries that torch tries before this one, at this node."""
     for matcher in _passes_of()[id(entry)]:
         asked = matcher.patterns.get((node.op, node.target), [])
         yield from itertools.takewhile(lambda other: other is not entry, asked)
 
 
 def is_covered(entry: PatternEntry) -> bool:
-    """True if torch asks an entry of the same pass before, whose pattern matches as much."""
+    """True if torch tries another entry of the pass before, whose pattern matches as much."""
     for matcher in _passes_of()[id(entry)]:
         before = itertools.takewhile(lambda other: other is not entry, entries_of(matcher))
         if any(_covers(other.pattern, entry.pattern) for other in before):
@@ -133,7 +133,7 @@ def is_covered(entry: PatternEntry) -> bool:
 
 
 def _covers(general: Any, special: Any) -> bool:
-    """True if one pattern matches what the other one does, as far as readers are not counted."""
+    """True if one pattern matches all that the other one does, ignoring numbers of readers."""
     if isinstance(general, Arg | Ignored | KeywordArg):
         return True
     if isinstance(general, _TargetExpr):
@@ -166,7 +166,7 @@ def _names() -> dict[int, str]:
 
 @functools.cache
 def _passes_of() -> dict[int, list[PatternMatcherPass]]:
-    """By entry, the first pass that has it: a later one meets what is left."""
+    """For each entry, the first pass that has it: later passes see only what is left."""
     passes: dict[int, list[PatternMatcherPass]] = {}
     for _, matcher in matcher_passes():
         for entry in entries_of(matcher):

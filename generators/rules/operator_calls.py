@@ -1,8 +1,8 @@
 """`plain_call`: a call of an operator that Inductor decomposes or lowers, and nothing else.
 
-Operators of the table are drawn by their own drawers, all others by their schemas: arguments are
-drawn until eager accepts them. A call may have another one before it or after it, for the rules of
-fusion that the two meet. What it is depends on the operator, the kind and the number alone.
+Operators of the table use their own drawers. For all others, arguments are drawn by schema until
+eager accepts them. Another call may precede or follow, for rules of fusion that match both. The
+result depends only on the operator, the kind and the number.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ from aliasproof.ir.schemas import Kind, facts, is_composite, resolve
 
 # --- schema drawer --------------------------------------------------------------------------------
 #
-# A call of any operator, drawn by its schema alone, for operators that the table does not have.
+# A call of any operator, drawn from its schema only, for operators that the table does not have.
 #
-# The name or the type of an argument decides what is tried; eager decides what is accepted.
+# The name or the type of an argument decides what is drawn; eager decides what is accepted.
 
 
 MOST_IN_LIST = 3
 _EVERYTHING = Features()
-# Arguments that must fit to the first tensor. All others are tried at random.
+# Arguments that must fit the first tensor. All others are drawn at random.
 _FITTING: dict[tuple[str, str], Drawer] = {
     ("dim", "int"): dimension,
     ("index", "Tensor"): positions,
@@ -59,9 +59,9 @@ _FITTING: dict[tuple[str, str], Drawer] = {
 
 
 def call_by_schema(pick: Pick, scene: Scene, op: OpOverload, first: str | None = None) -> list[str]:
-    """Call the operator on values of the scene; the names of its results.
+    """Call the operator on values of the scene, and return the names of its results.
 
-    `first` is its first tensor, drawn if None. Raises `NoChoice` if eager refuses the call.
+    `first` is its first tensor; None to draw it. Raises `NoChoice` if eager refuses the call.
     """
     draft = Draft(pick, scene, _EVERYTHING)
     args: list[Argument] = []
@@ -69,7 +69,7 @@ def call_by_schema(pick: Pick, scene: Scene, op: OpOverload, first: str | None =
     given = len(op._schema.arguments) if pick.chance(50) else 0
     for index, parameter in enumerate(op._schema.arguments):
         if parameter.has_default_value() and (index >= given or parameter.name in _NEVER_GIVEN):
-            # What comes after is given by name.
+            # Later arguments are passed by name.
             given = 0 if not parameter.kwarg_only else given
             continue
         if first is not None and _takes_tensor(parameter) and not draft.drawn:
@@ -86,7 +86,7 @@ def call_by_schema(pick: Pick, scene: Scene, op: OpOverload, first: str | None =
     return list(scene.call(str(op), *args, named=True, **kwargs))
 
 
-# A program is on one device, and names no layout and no generator.
+# A program has one device, and no layouts or generators.
 _NEVER_GIVEN = ("device", "layout", "pin_memory", "memory_format", "generator", "requires_grad")
 
 
@@ -122,8 +122,8 @@ def _plain(draft: Draft, parameter: torch.Argument, kind: str) -> Argument:
     return literal(pick, parameter, tensors)
 
 
-# What is not in the schema: the words that an argument may be, and what has a number per dimension
-# of an image.
+# Facts that are not in the schema: the strings that an argument accepts, and arguments with one
+# number per dimension of an image.
 _ANY_WORD = ("none", "mean", "sum", "amax", "constant", "reflect")
 _WORDS = {
     "approximate": ("none", "tanh"),
@@ -157,7 +157,7 @@ def _is_list(parameter: torch.Argument) -> bool:
 
 
 def _tensors(draft: Draft, count: int) -> tuple[Argument, ...]:
-    """Values of the scene; in most cases, all have the sizes and dtype of the first one drawn."""
+    """Values of the scene, mostly with the sizes and dtype of the first one drawn."""
     scene, pick = draft.scene, draft.pick
     before = next(names_in(tuple(draft.drawn.values())), None)
     names = scene.newest_first()
@@ -177,11 +177,11 @@ def _tensors(draft: Draft, count: int) -> tuple[Argument, ...]:
 # --- operator calls -------------------------------------------------------------------------------
 
 
-CALLS = 4  # programs of each kind: the call alone, and with others
+CALLS = 4  # programs of each kind: the call by itself, and with other calls
 MOST_DRAWS = 300
 DTYPES = (torch.float32, torch.float32, torch.float32, torch.int64, torch.bool, torch.complex64)
 RANKS = (2, 2, 2, 1, 3, 4, 5)
-LONG_SIZES = (7, 8, 15, 16, 17, 31, 33)  # around those of vector registers
+LONG_SIZES = (7, 8, 15, 16, 17, 31, 33)  # around the lengths of vector registers
 _LINES = {operator.name: operator for operator in OPERATORS}
 
 
@@ -207,13 +207,13 @@ def tabled() -> tuple[str, ...]:
 
 @functools.cache
 def out_of_reach(name: str) -> str | None:
-    """Why no program has such a call, or none that could be judged; None if one may."""
+    """Why programs cannot have such a call, or none that can be judged; None if they can."""
     op = resolve(name)
     reason = why_not_applicable(op)
     if reason is not None:
         return reason
     if is_composite(op) and torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), "CPU"):
-        # `native_channel_shuffle` gives a new tensor, and a view under a mode.
+        # `native_channel_shuffle` returns a new tensor, but a view under a dispatch mode.
         return "a dispatch mode, as eager runs here, calls its parts, and not its kernel"
     returns = [str(result.type) for result in op._schema.returns]
     kinds = [str(argument.type) for argument in op._schema.arguments]
@@ -235,7 +235,7 @@ _OF_MATRICES = (
     "^linalg_(?!cross|matmul|multi_dot|norm|vecdot|vector_norm|vander)|cholesky|triangular_solve"
     "|^(det|geqrf|inverse|logdet|lu_.*|matrix_exp|nuclear_norm|orgqr|ormqr|pinverse|qr|slogdet|svd)$"
 )
-# By words in the name: operators whose arguments no schema says enough of.
+# Patterns of names of operators whose schema does not say enough about their arguments.
 _LEFT_OUT = {
     "^_": "a part of other operators: its kernel does not check what it is given",
     "_backward$": "autograd calls it, on what the forward call kept: in variant 'grad'",
@@ -253,13 +253,13 @@ _LEFT_OUT = {
 
 @functools.cache
 def plain_call(name: str, kind: str, number: int) -> Program | str:
-    """The program of that number, or why there is none."""
+    """The program of this number, or the reason why there is none."""
     reason = out_of_reach(name)
     if reason is not None:
         return reason
     usual = None if (kind, number) == (USUAL, 0) else plain_call(name, USUAL, 0)
     first = plain_call(name, kind, 0) if number else usual
-    if isinstance(usual, str) or isinstance(first, str):  # the search was long, and in vain
+    if isinstance(usual, str) or isinstance(first, str):  # the search was long and failed
         return usual if isinstance(usual, str) else str(first)
     pick = Pick(random.Random(f"{name} {kind} {number}").randint)
     refused: Counter[str] = Counter()
@@ -276,11 +276,11 @@ def plain_call(name: str, kind: str, number: int) -> Program | str:
 
 
 def _drawn(name: str, pick: Pick, kind: str, number: int) -> Program:
-    """A draw of the program. Raises `NoChoice` if eager refuses it."""
+    """Draw a candidate program. Raises `NoChoice` if eager refuses it."""
     scene = Scene(*_pool(pick, kind, _rank(name)), seed=0)
     operand = fresh(pick, scene, pick.one(scene.newest_first())) if number % 2 else None
     before = len(scene.instructions)
-    # An operator that is a part of others does not check what it is given.
+    # An internal operator does not check its arguments, so only its own drawers are safe.
     if name in _LINES and (name.startswith("aten._") or pick.chance(70)):
         draw_call(pick, scene, _EVERYTHING, _LINES[name])
     else:
@@ -302,7 +302,7 @@ def _drawn(name: str, pick: Pick, kind: str, number: int) -> Program:
 
 
 def _played_again(program: Program) -> Program:
-    """The program, if eager accepts it: an input has other values beside fewer ones."""
+    """The program, if eager accepts it again: with fewer inputs, the values of inputs change."""
     scene = Scene(program.storages, program.inputs, program.seed)
     for call in program.instructions:
         scene.call(call.op, *call.args, named=True, **dict(call.kwargs))
@@ -310,7 +310,7 @@ def _played_again(program: Program) -> Program:
 
 
 def _rank(name: str) -> tuple[int, ...]:
-    """Ranks of operands. A name with `2d` is of images, beside which are batches and channels."""
+    """Ranks of operands. Names with `2d` take images, which also have batches and channels."""
     for dims in (1, 2, 3):
         if f"{dims}d" in name:
             return (dims + 2, dims + 2, dims + 1)

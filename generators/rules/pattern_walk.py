@@ -1,9 +1,9 @@
 """`Walk`: the calls that a pattern of Inductor matches, drawn on the tensors of a scene.
 
-A pattern is a tree whose root is the last call. A walk draws the operands of a call first, and so
-gives the calls in an order in which they can run. What a pattern leaves open is drawn: a tensor
-among those of the scene, any other argument by `literals`. Each call runs in eager when it is
-drawn; so a walk raises `NoChoice` where sizes or dtypes do not fit, and the next one draws others.
+A pattern is a tree whose root is the last call. A walk draws the operands of a call first, so it
+adds calls in an executable order. Open positions of a pattern are drawn: a tensor from the scene,
+or any other argument by `literal`. Each call runs in eager when it is drawn; so a walk raises
+`NoChoice` if sizes or dtypes do not fit, and the next walk draws others.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from aliasproof.ir.program import Argument, Ref, names_in
 #
 # The plain arguments of a call that a pattern leaves open: sizes, dimensions, numbers, dtypes.
 #
-# The schema says what an argument is, and the operands drawn before what is likely to fit. Eager
-# says whether it fits.
+# The schema has the type of an argument, and the operands drawn before suggest what fits. Eager
+# decides whether it fits.
 
 
 DTYPES = (torch.float32, torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int64)
@@ -81,7 +81,7 @@ def _parts(pick: Pick, size: int) -> tuple[int, ...]:
     return pick.one(((first, size - first), (size // number,) * number, (size,)))
 
 
-# Of convolutions and pools: one number per dimension of the window.
+# For convolutions and pools: one number per dimension of the window.
 _OF_WINDOWS = {
     "stride": (1, 1, 2),
     "padding": (0, 0, 1),
@@ -116,8 +116,8 @@ class Results:
 Drawn: TypeAlias = "Argument | Results"
 Arguments: TypeAlias = tuple[tuple[Argument, ...], dict[str, Argument]]
 
-ALIKE = 5  # of the inputs, the first ones have one shape
-MOST_REPETITIONS = 3  # of a pattern for each element of a list
+ALIKE = 5  # the first inputs, which have one shape
+MOST_REPETITIONS = 3  # of a pattern that repeats for each element of a list
 
 aten, prims = torch.ops.aten, torch.ops.prims
 convert = prims.convert_element_type.default
@@ -129,26 +129,26 @@ def _as_arange(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Arguments:
     return (start, end, step), {}
 
 
-# What a program calls so that AOTAutograd leaves the other op in its graph.
+# The op that a program calls so that AOTAutograd leaves the other op in its graph.
 _CALLED_AS: dict[OpOverload, tuple[str, Callable[..., Arguments]]] = {
     convert: ("aten._to_copy.default", lambda args, kwargs: (args[:1], {"dtype": args[1]})),
     prims.iota.default: ("aten.arange.start_step", _as_arange),
     aten.reshape.default: ("aten.view.default", lambda args, kwargs: (args, dict(kwargs))),
 }
-# A clone into rows without gaps; a program names no memory format.
+# A clone to a dense row-major layout; programs have no memory formats.
 _DENSE_CLONE = "aten.contiguous.default"
-# Where a tensor is, the graph says by itself.
+# The graph already implies where a tensor is.
 _LEFT_OUT = ("device", "layout", "requires_grad")
 
 
 def call_as(
     scene: Scene, op: OpOverload, args: tuple[Argument, ...], kwargs: Mapping[str, Argument]
 ) -> tuple[str, ...]:
-    """Call an op of a graph as a program does, and give the names of its results."""
+    """Call an op of a graph in the form that programs use, and return the names of its results."""
     name, rewritten = _CALLED_AS.get(op, (str(op), lambda args, kwargs: (args, dict(kwargs))))
     if op is aten.clone.default and "memory_format" in kwargs:
         name, kwargs = _DENSE_CLONE, {}
-    if op is aten.full.default and "layout" in kwargs:  # a program names no layout
+    if op is aten.full.default and "layout" in kwargs:  # programs have no layouts
         name, args = "aten.new_full.default", (Ref(scene.inputs[0].name), *args)
     args, by_name = rewritten(args, kwargs)
     kept = {key: value for key, value in by_name.items() if key not in _LEFT_OUT}
@@ -156,25 +156,25 @@ def call_as(
         kept.pop("pin_memory", None)
     try:
         return scene.call(name, *args, named=True, **kept)
-    except AssertionError as error:  # of an op that is written in Python
+    except AssertionError as error:  # raised by an op that is written in Python
         raise NoChoice from error
 
 
 @dataclass(slots=True)
 class Walk:
-    """One walk. `known` has what a pattern that occurs again was drawn as."""
+    """One walk. `known` has the drawn values of patterns that occur again."""
 
     pick: Pick
     scene: Scene
     known: dict[patterns.PatternExpr, Drawn] = field(default_factory=dict)
     by_name: dict[str, Drawn] = field(default_factory=dict)
-    taken: set[str] = field(default_factory=set)  # inputs
-    dims: list[Argument] = field(default_factory=list)  # calls often share one
-    position: int = 0  # in the list that is drawn
-    length: int = 0  # of open lists of tensors: eager may crash where a call takes other ones
+    taken: set[str] = field(default_factory=set)  # inputs that the match takes
+    dims: list[Argument] = field(default_factory=list)  # calls often share a dimension
+    position: int = 0  # in the list that is being drawn
+    length: int = 0  # of open lists of tensors: with another length, eager may crash
 
     def draw(self, pattern: Any, parameter: torch.Argument | None = None) -> Drawn:
-        """What a pattern matches, as an argument of the parameter. Raises `NoChoice`."""
+        """Draw a match of a pattern, as an argument of the parameter. Raises `NoChoice`."""
         if isinstance(pattern, list | tuple):
             return tuple(self._argument(element, parameter) for element in pattern)
         if not isinstance(pattern, patterns.PatternExpr):
@@ -205,7 +205,7 @@ class Walk:
         return tuple(map(Ref, drawn.names)) if isinstance(drawn, Results) else drawn
 
     def _list(self, pattern: patterns.ListOf, parameter: torch.Argument | None) -> Argument:
-        """Some matches of one pattern. They share what may have several readers."""
+        """Some matches of one pattern, which share the patterns that may have several readers."""
         elements: list[Argument] = []
         for position in range(self.pick.integer(1, MOST_REPETITIONS)):
             before, self.position = set(self.known), position
@@ -234,7 +234,7 @@ class Walk:
         return Ref(names[0]) if single else Results(names)
 
     def _picked(self, pattern: Any) -> Argument:
-        """One result of several."""
+        """One of several results."""
         results = self.draw(pattern.args[0])
         if not isinstance(results, Results):
             raise NoChoice
@@ -270,7 +270,7 @@ class Walk:
         return tuple(args), kwargs
 
     def _of_call(self, value: Any, parameter: torch.Argument, before: list[Argument]) -> Argument:
-        """An argument of a call of which some are drawn already."""
+        """An argument of a call; `before` are the arguments drawn so far."""
         name = getattr(value, "name", None)
         if (
             not isinstance(value, _OPEN)
@@ -319,9 +319,10 @@ class Walk:
 
 
 def operators_of(target: object) -> list[OpOverload]:
-    """What a program calls for the target of a pattern: of a function or method, the same name.
+    """The overloads that a program can call for the target of a pattern.
 
-    The text of such a call in ordinary syntax is that function or method again.
+    A function or method is replaced by the overloads of its name, whose text in ordinary syntax is
+    this function or method.
     """
     if isinstance(target, OpOverload):
         return [target]
@@ -332,7 +333,7 @@ def operators_of(target: object) -> list[OpOverload]:
     return [getattr(packet, overload) for overload in packet.overloads()]
 
 
-# What leaves an argument open.
+# Patterns that leave an argument open.
 _OPEN = (patterns.KeywordArg, patterns.ExclusiveKeywordArg, patterns.Arg, patterns.Ignored)
 
 
@@ -344,7 +345,7 @@ def _may_be_called(op: OpOverload) -> bool:
 
 
 def _plain(value: Any) -> Argument:
-    """A value of a pattern as an argument of a program."""
+    """Convert a value of a pattern to an argument of a program."""
     if isinstance(value, list | tuple):
         return tuple(map(_plain, value))
     if isinstance(value, bool | int | float | str | torch.dtype) or value is None:
@@ -354,15 +355,14 @@ def _plain(value: Any) -> Argument:
 
 # --- in place forms -------------------------------------------------------------------------------
 #
-# Operators that Inductor knows an in-place form of, as rules: a call whose result is copied back.
+# Operators with an in-place form that Inductor knows, as rules: a call whose result is copied back.
 #
-# Reinplacing turns the call and the copy into one write, where nothing reads the old data
-# afterwards.
+# Reinplacing turns the call and the copy into one write, if nothing reads the old data afterwards.
 
 
 @functools.cache
 def in_place_forms() -> dict[str, OpOverload]:
-    """The operators that a program can call, by the name of their site."""
+    """The operators that a program can call, by the names of their sites."""
     tables = (reinplace.inplaceable_ops, reinplace.inplaceable_foreach_ops)
     operators = [key for table in tables for key in table if isinstance(key, OpOverload)]
     return {f"put in place/{it}": it for it in operators if it.namespace == "aten"}

@@ -1,7 +1,7 @@
-"""`plain_match`: a program that a rule fires on, and that has nothing else.
+"""`plain_match`: a program that a rule fires on, with nothing else in it.
 
-It is searched for: calls are drawn until eager accepts them, and the rule's matcher too. What it
-gives depends on the rule, the kind and the number alone, so a program is the same in each process.
+It is searched for: calls are drawn until eager and the rule's matcher accept them. The result
+depends only on the rule, the kind and the number, so a program is the same in each process.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ from aliasproof.ir.regions import dense_strides, reach
 #
 # The functions that torch traced patterns from, traced again on small tensors, as programs.
 #
-# `register_replacement` keeps the function that it searches for. Of a pattern that was made
-# beforehand, torch also keeps the tensors that it was traced with: a start for sizes, dtypes and
-# strides. A rule matches every size, so the sizes are drawn anew: equal ones stay equal.
+# `register_replacement` keeps the function that it searches for. For a precompiled pattern, torch
+# also keeps the tensors that it was traced with: hints for sizes, dtypes and strides. A rule
+# matches every size, so the sizes are drawn anew; equal sizes stay equal.
 
 
 Shape: TypeAlias = tuple[int, ...]
@@ -53,7 +53,7 @@ SIZES = (2, 3, 4, 5)  # so that attention stays within the largest result
 
 @dataclass(frozen=True, slots=True)
 class SearchFunction:
-    """A function that torch searches for. `examples` are empty where torch keeps none."""
+    """A function that torch searches for. `examples` are empty if torch keeps none."""
 
     function: Callable[..., Any]
     trace: Callable[..., fx.GraphModule]
@@ -62,14 +62,14 @@ class SearchFunction:
 
     @classmethod
     def of(cls, entry: PatternEntry) -> SearchFunction | None:
-        """That of an entry; None where the pattern was written by hand."""
+        """The search function of an entry; None if the pattern was written by hand."""
         if not isinstance(entry, ReplacementPatternEntry):
             return None
-        # A recorder of refusals may be around the check.
+        # A recorder of refusals may wrap the check.
         kept = inspect.getclosurevars(inspect.unwrap(entry.extra_check)).nonlocals
         function, trace = kept["search_fn"], kept["trace_fn"]
         numbers = kept.get("scalar_workaround") or {}
-        # Each is a tuple in torch 2.13, and an object with the same fields in 2.15.
+        # Each entry is a tuple in torch 2.13, and an object with the same fields in 2.15.
         precompiled: list[Any] = pattern_matcher._known_precompiled_patterns
         for known in precompiled:
             _, examples, *_, pattern = known if isinstance(known, tuple) else vars(known).values()
@@ -79,13 +79,13 @@ class SearchFunction:
 
     @property
     def parameters(self) -> list[str]:
-        """The names of the arguments that are no numbers."""
+        """The names of the arguments that are not in `numbers`."""
         names = inspect.signature(self.function).parameters
         return [name for name in names if name not in self.numbers]
 
 
 def program_of(search: SearchFunction, pick: Pick, kind: str, dtype: torch.dtype | None) -> Program:
-    """The function on drawn tensors, as a program. Raises `NoChoice` where it does not run."""
+    """The function on drawn tensors, as a program. Raises `NoChoice` if it does not run."""
     tensors = _tensors(search, pick, kind, dtype)
     by_name = dict(zip(search.parameters, tensors, strict=True))
     args = [
@@ -97,8 +97,8 @@ def program_of(search: SearchFunction, pick: Pick, kind: str, dtype: torch.dtype
             graph = search.trace(search.function, args)
     except Exception as error:
         raise NoChoice from error
-    # A dropout that drops nothing draws numbers, and its values can be compared. With none from the
-    # start, torch would trace no random numbers.
+    # Without drops, the traced dropout still draws numbers, but values can be compared. Traced
+    # without drops, it would draw no numbers.
     drops = search.numbers.get("dropout_p")
     if drops is not None:
         with_others = {drops: 0.0, 1 / (1 - drops): 1.0}
@@ -136,7 +136,7 @@ def _tensors(
         raise NoChoice("the search function takes no tensor without dimensions")
     if dtype is not None:
         dtypes = [dtype if own.is_floating_point else own for own in dtypes]
-    # Some rules want a number where the example has a tensor with one.
+    # Some rules require a number where the example has a tensor with one element.
     number = pick.chance(70)
     return [
         pick.one((2.0, 0.5, 4.0))
@@ -155,7 +155,7 @@ class ExampleLayout:
 
     @classmethod
     def of(cls, example: torch.Tensor) -> ExampleLayout:
-        """That of a tensor."""
+        """The layout of a tensor."""
         strides, sizes = example.stride(), example.shape
         order = tuple(sorted(range(len(strides)), key=lambda dim: -strides[dim]))
         pairs = itertools.pairwise(order)
@@ -163,7 +163,7 @@ class ExampleLayout:
         return cls(order, frozenset(gaps))
 
     def zeros(self, shape: Shape, dtype: torch.dtype, *, grad: bool) -> torch.Tensor:
-        """Zeros that are laid out so. A gap is as long as what is before it."""
+        """Zeros in this layout. A gap is as long as the data before it."""
         if len(self.order) != len(shape):
             return torch.zeros(shape, dtype=dtype).requires_grad_(grad and dtype.is_floating_point)
         strides, step = [0] * len(shape), 1
@@ -227,31 +227,31 @@ def _argument(value: Any, made: dict[fx.Node, Any]) -> Argument:
 # --- plain matches --------------------------------------------------------------------------------
 
 
-# What the tensors of a match are like.
+# The kind of tensors in a match.
 USUAL, EMPTY, NUMBER, OTHER_DTYPE = "usual", "empty", "0-d", "dtype"
 KINDS = (USUAL, EMPTY, NUMBER, OTHER_DTYPE)
-VARIANTS = 3  # of each kind; more cost time in each process, and differ in sizes alone
+VARIANTS = 3  # of each kind; more cost time in each process, and differ only in sizes
 
 MOST_WALKS = 500
 _MOST_TRACES = {True: 3, False: 2}  # of a search function: each takes as long as a hundred walks
-MOST_CHECKS = {False: 30, True: 60}  # where the constants are drawn, too
+MOST_CHECKS = {False: 30, True: 60}  # by whether constants are drawn, too
 OTHER_DTYPES = (torch.float64, torch.bfloat16, torch.int64, torch.complex64, torch.float16)
 
 
 @functools.cache
 def rules() -> dict[str, PatternEntry]:
-    """All entries of the installed Inductor by the name of their site."""
+    """All entries of the installed Inductor, by the names of their sites."""
     return {site.name: entry for site, entry in pattern_sites()}
 
 
 @functools.cache
 def search_function(rule: str) -> SearchFunction | None:
-    """What torch traced the rule's pattern from; None where it was written by hand."""
+    """The function that torch traced the rule's pattern from; None if written by hand."""
     return None if rule in in_place_forms() else SearchFunction.of(rules()[rule])
 
 
 def is_frozen(rule: str) -> bool:
-    """True for a rule that runs where weights are constants: in the variant 'freezing'."""
+    """True for a rule that requires constant weights: it runs in the variant 'freezing'."""
     return rule.startswith("freezing_patterns.")
 
 
@@ -261,7 +261,7 @@ def is_written(rule: str) -> bool:
 
 
 def out_of_reach(rule: str) -> str | None:
-    """Why no program of ATen calls can have what the rule matches; None if one may."""
+    """Why no program of ATen calls can match the rule; None if one may."""
     if rule in in_place_forms():
         return None
     entry = rules()[rule]
@@ -281,7 +281,7 @@ def out_of_reach(rule: str) -> str | None:
 
 
 def _targets(pattern: object) -> Iterator[object]:
-    """All that the calls of a pattern call."""
+    """The targets of all calls in a pattern."""
     if isinstance(pattern, _TargetExpr):
         yield from pattern.fns
         parts = [*getattr(pattern, "args", ()), *getattr(pattern, "kwargs", {}).values()]
@@ -296,9 +296,9 @@ def _targets(pattern: object) -> Iterator[object]:
 
 @dataclass(frozen=True, slots=True)
 class FoundMatch:
-    """The program that a search found, or why there is none.
+    """The program that a search found, or the reason why there is none.
 
-    `setting` of Inductor is what the rule's check asks for, where it refuses all without.
+    `setting` is an option of Inductor that the rule's check requires, if it refuses all without.
     """
 
     program: Program | None = None
@@ -307,21 +307,21 @@ class FoundMatch:
 
 
 def plain_match(rule: str, kind: str, number: int) -> Program | str:
-    """The program of that number, or why there is none."""
+    """The program of this number, or the reason why there is none."""
     result = found(rule, kind, number)
     return result.refused if result.program is None else result.program
 
 
 @functools.cache
 def found(rule: str, kind: str, number: int) -> FoundMatch:
-    """What the search for the program of that number found."""
+    """The result of the search for the program of this number."""
     reason = out_of_reach(rule)
     if reason is not None:
         return FoundMatch(refused=reason)
     usual = None if (kind, number) == (USUAL, 0) else found(rule, USUAL, 0)
     first = found(rule, kind, 0) if number else usual
     for earlier in (usual, first):
-        if earlier is not None and earlier.program is None:  # the search was long, and in vain
+        if earlier is not None and earlier.program is None:  # the search was long and failed
             return earlier
     if usual is not None:
         with config.patch(dict([usual.setting] if usual.setting else [])):
@@ -342,7 +342,7 @@ def found(rule: str, kind: str, number: int) -> FoundMatch:
 
 
 def settings_of(check: Callable[..., object]) -> Iterator[tuple[str, bool]]:
-    """The settings of Inductor that a check reads, each turned over."""
+    """The settings of Inductor that a check reads, each with the opposite value."""
     read = {name for function in reached_from(check) for name in names_in(function.__code__)}
     for name, value in config.get_config_copy().items():
         if name.rpartition(".")[2] in read and isinstance(value, bool):
@@ -354,7 +354,7 @@ def _searched(rule: str, kind: str, number: int, usual: Program | None) -> Found
     pick = Pick(random.Random(f"{rule} {kind} {number}").randint)
     refused: Counter[str] = Counter()
     reasons: Counter[str] = Counter()
-    raises: list[Program] = []  # a program on which the check of the rule raises meets it, too
+    raises: list[Program] = []  # a program on which the rule's check raises also meets the rule
     for _ in range(MOST_WALKS if search is None else _MOST_TRACES[usual is None]):
         try:
             if search is None:
@@ -369,8 +369,8 @@ def _searched(rule: str, kind: str, number: int, usual: Program | None) -> Found
         if not has_kind(program, kind, usual):
             refused[f"no tensor of the match is {WORDS[kind]}"] += 1
             continue
-        # The first match of a search function says that it can be met; a trace takes time. One of
-        # functions of torch shows in a graph of Dynamo alone.
+        # The first match of a search function shows that it is reachable, and a trace takes time. A
+        # match of functions of torch shows only in a graph of Dynamo.
         traced = search is not None and usual is not None
         known = rule in in_place_forms() or is_written(rule) or traced
         reason = None if known else refusal(rules()[rule], program, frozen=is_frozen(rule))
@@ -378,7 +378,7 @@ def _searched(rule: str, kind: str, number: int, usual: Program | None) -> Found
             return FoundMatch(program)
         reasons[reason] += 1
         raises += [program] * (reason == RAISES)
-        # What comes first takes the next draw, too, where its pattern matches as much.
+        # An earlier entry whose pattern matches as much would take the next draw, too.
         covered = reason.endswith(TAKEN) and is_covered(rules()[rule])
         if covered or reasons.total() == MOST_CHECKS[is_frozen(rule)]:
             break
@@ -398,7 +398,7 @@ WORDS = {EMPTY: "empty", NUMBER: "without dimensions", OTHER_DTYPE: "of another 
 
 
 def has_kind(program: Program, kind: str, usual: Program | None) -> bool:
-    """True if an input is what the kind asks for."""
+    """True if an input has the properties of the kind."""
     if kind == USUAL or usual is None:
         return True
     if kind == OTHER_DTYPE:
@@ -423,9 +423,9 @@ def _walked(rule: str, pick: Pick, kind: str) -> Program:
 
 
 def with_constants(pick: Pick, program: Program) -> Program:
-    """The program with its inputs in another order: the last half is constant.
+    """The program with its inputs reordered: the last half is constant.
 
-    Mostly all inputs but one are, so that some before it are unused.
+    Mostly one input is not constant; unused inputs before it fill up the first half.
     """
     views = list(program.inputs)
     given = views.pop(0 if pick.chance(60) else pick.integer(0, len(views) - 1))
@@ -436,7 +436,7 @@ def with_constants(pick: Pick, program: Program) -> Program:
 
 
 def pruned(program: Program) -> Program:
-    """The program without the inputs that no call reads, each with a storage of its own."""
+    """The program without the inputs that no call reads; each of the rest gets its own storage."""
     read = {name for call in program.instructions for name in call.refs}
     views = [view for view in program.inputs if view.name in read]
     return _with_inputs(program, views)
@@ -460,7 +460,7 @@ def inputs_of(
 
 
 def draw_shape(pick: Pick, kind: str, ranks: Sequence[int], last: Sequence[int] = ()) -> Shape:
-    """A small shape for most inputs of that kind; its last size may be one of `last`."""
+    """A small shape for most inputs of this kind; its last size may be one of `last`."""
     rank = 0 if kind == NUMBER else pick.one(ranks)
     size = pick.one((2, 3, 4))
     shape = [size] * rank if pick.chance(60) else [pick.integer(1, 4) for _ in range(rank)]
@@ -480,7 +480,7 @@ def _pool(pick: Pick, kind: str) -> tuple[tuple[Storage, ...], tuple[Input, ...]
     rank = len(shape)
     shapes = [shape] * ALIKE
     shapes += [shape[::-1], shape[-1:], shape[:1], (*shape[:-1], 1)[:rank], ()]
-    # One element per channel, as what a convolution takes.
+    # One element per channel, which convolutions take.
     shapes += [(1, shape[1], *(1,) * (rank - 2))] if rank > 2 else []
     kinds = [dtype] * len(shapes)
     if dtype == torch.bfloat16:  # with weights of 8 bits

@@ -1,7 +1,7 @@
-"""What rules forget: situations around the calls that a rule matches.
+"""Situations that rules forget: variants of the calls that a rule matches.
 
-A situation changes the inputs of a plain match, or plays calls before, between and after those of
-the match (`Weaving`). Whether it is there, `Evidence` measures on the finished program.
+A situation changes the inputs of a plain match, or plays calls before, between and after the calls
+of the match (`Weaving`). `Evidence` measures whether the finished program has the situation.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from aliasproof.ir.values import input_tensors
 
 @dataclass(frozen=True, slots=True)
 class Matched:
-    """Where the calls of a match are in a program, and the operands that they take.
+    """The position of a match in a program, and its operands.
 
-    `again` are the calls of a second match. `dtypes` are those that the operands usually have.
+    `again` are the calls of a second match. `dtypes` are the usual dtypes of the operands.
     """
 
     calls: tuple[int, ...]
@@ -38,7 +38,7 @@ class Matched:
 
 @dataclass(slots=True)
 class Weaving:
-    """A match that is played call by call. `names` has the values of the plain match."""
+    """A match that is played call by call. `names` maps names of the plain match to the scene's."""
 
     pick: Pick
     scene: Scene
@@ -51,7 +51,7 @@ class Weaving:
         self.names = {view.name: view.name for view in self.plain.inputs}
 
     def compute_operands(self) -> None:
-        """Let some operands be computed from inputs, or be views of what is computed."""
+        """Compute some operands from inputs, or make them views of computed tensors."""
         for view in self.plain.inputs:
             if self.pick.chance(25):
                 name = fresh(self.pick, self.scene, view.name)
@@ -60,7 +60,7 @@ class Weaving:
                 self.names[view.name] = name
 
     def play(self, until: int | None = None) -> None:
-        """Play the next calls of the match; all that are left if `until` is None.
+        """Play the next calls of the match, up to call `until`; None: all that are left.
 
         Raises `NoChoice` if eager refuses one.
         """
@@ -90,7 +90,7 @@ class Weaving:
         return list(dict.fromkeys(self.names[view.name] for view in self.plain.inputs))
 
     def inner(self) -> str:
-        """A value so far that one call of the match makes and another one reads."""
+        """A value that one call of the match so far makes and another one reads."""
         read = {name for call in self.plain.instructions for name in call.refs}
         made = [name for call in self.plain.instructions for name in call.results]
         inner = [self.names[name] for name in made if name in read and name in self.names]
@@ -103,11 +103,11 @@ class Weaving:
         return [self.names[name] for name in self.plain.outputs if name in self.names]
 
     def value(self, name: str) -> torch.Tensor:
-        """The tensor of that name."""
+        """The tensor of this name."""
         return self.scene.values[name]
 
     def middle(self) -> int:
-        """A number of calls after which some of the match are still to come."""
+        """A number of calls after which part of the match is still to come."""
         if len(self.plain) < 2:
             raise NoChoice("the match is one call")
         return self.pick.integer(1, len(self.plain) - 1)
@@ -115,12 +115,12 @@ class Weaving:
 
 # --- evidence -------------------------------------------------------------------------------------
 #
-# `Evidence`: what a program really does around a match, measured by a run in eager.
+# `Evidence`: the actual situation around a match, measured by a run in eager.
 
 
 @dataclass(slots=True)
 class Evidence:
-    """A program, where its match is, and the regions of memory that its calls write."""
+    """A program, the position of its match, and the memory regions that its calls write."""
 
     program: Program
     matched: Matched
@@ -144,7 +144,7 @@ class Evidence:
         return range(min(self.matched.calls))
 
     def between(self) -> Iterable[int]:
-        """The calls among those of the match that are none of it."""
+        """The calls between those of the match that do not belong to it."""
         calls = self.matched.calls
         return sorted({*range(min(calls), max(calls))} - {*calls})
 
@@ -197,16 +197,16 @@ class Evidence:
         return any(overlap(one, other) for one, other in combinations(regions, 2))
 
     def has_other_dtype(self) -> bool:
-        """True if an operand has a dtype that none has usually."""
+        """True if an operand has a dtype that is not usual for operands."""
         return self.some_operand(lambda tensor: tensor.dtype not in self.matched.dtypes)
 
     def results(self) -> set[str]:
-        """What calls of the match make."""
+        """The names of all results of calls of the match."""
         indices = (*self.matched.calls, *self.matched.again)
         return {name for index in indices for name in self.program.instructions[index].results}
 
     def returns_beside(self) -> bool:
-        """True if a result is returned, and with it an operand or a view of one."""
+        """True if a result and an operand, or a view of one, are returned."""
         regions = [Region.of(self.values[name]) for name in self.matched.operands]
         returned = set(self.program.outputs)
         return bool(returned & self.results()) and any(
@@ -231,14 +231,14 @@ class Evidence:
 
 
 def is_expanded(tensor: torch.Tensor) -> bool:
-    """True if elements along a dimension are the same."""
+    """True if the tensor repeats elements along a dimension."""
     return any(
         size > 1 and stride == 0 for size, stride in zip(tensor.shape, tensor.stride(), strict=True)
     )
 
 
 def is_transposed(tensor: torch.Tensor) -> bool:
-    """True if dimensions are in another order in memory than in the shape."""
+    """True if the order of dimensions in memory is not that of the shape."""
     strides = [
         stride
         for size, stride in zip(tensor.shape, tensor.stride(), strict=True)
@@ -259,7 +259,7 @@ def _changed(
 
 
 def _with(program: Program, index: int, view: Input) -> Program:
-    """The program with that input, and a storage that is long enough for all its views."""
+    """The program with this input, and a storage that is long enough for all its views."""
     program = program.with_input(index, view)
     storages = list(program.storages)
     needed = view.offset + reach(view.sizes, view.strides)
@@ -269,7 +269,7 @@ def _with(program: Program, index: int, view: Input) -> Program:
 
 
 def expanded(pick: Pick, program: Program) -> Program:
-    """An operand has the same elements along a dimension."""
+    """Expand an operand along a dimension."""
     reason = "no operand has a dimension with several elements"
     index, view = _changed(pick, program, lambda it: any(size > 1 for size in it.sizes), reason)
     dim = pick.one([dim for dim, size in enumerate(view.sizes) if size > 1])
@@ -280,7 +280,7 @@ def expanded(pick: Pick, program: Program) -> Program:
 
 
 def transposed(pick: Pick, program: Program) -> Program:
-    """An operand has its dimensions in another order in memory."""
+    """Change the order of an operand's dimensions in memory."""
     reason = "no operand has two dimensions with several elements"
     index, view = _changed(pick, program, lambda it: sum(n > 1 for n in it.sizes) >= 2, reason)
     strides = dense_strides(view.sizes[::-1])[::-1]
@@ -290,13 +290,13 @@ def transposed(pick: Pick, program: Program) -> Program:
 
 
 def with_offset(pick: Pick, program: Program) -> Program:
-    """An operand does not begin at the start of its storage."""
+    """Start an operand at an offset in its storage."""
     index, view = _changed(pick, program, lambda view: True, "the match takes no tensor")
     return _with(program, index, replace(view, offset=view.offset + pick.one((1, 2, 3))))
 
 
 def aliased(pick: Pick, program: Program) -> Program:
-    """Two operands share a storage: the same elements, or some of them."""
+    """Let two operands share a storage: all elements, or some of them."""
     pairs = [
         (first, second)
         for first, one in enumerate(program.inputs)
@@ -323,10 +323,10 @@ def as_they_are(pick: Pick, program: Program) -> Program:
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """One line of the table. `kind` is that of the plain match.
+    """One line of the table. `kind` is the kind of the plain match.
 
-    `inputs` changes its inputs; `weave` plays it, and what is around it. Both raise `NoChoice`,
-    with the reason, where the situation is not possible. `holds` says whether it is there.
+    `inputs` changes the inputs of the match; `weave` plays the match and the calls around it. Both
+    raise `NoChoice`, with the reason, if the situation is impossible. `holds` checks a program.
     """
 
     name: str
@@ -338,13 +338,13 @@ class Situation:
 
 
 def match_alone(weaving: Weaving) -> None:
-    """What is left of the match, and its results."""
+    """The rest of the match, and its results."""
     weaving.play()
     weaving.scene.wants(*weaving.results())
 
 
 def match_then_write(weaving: Weaving) -> None:
-    """The match, and a write to an operand or the result in most cases: layouts need a reason."""
+    """The match, then mostly a write to an operand or the result, so that the layout matters."""
     weaving.play()
     if weaving.pick.chance(60):
         weaving.write_operand()
@@ -388,7 +388,7 @@ def inner_written(weaving: Weaving) -> None:
 
 
 def match_twice(weaving: Weaving) -> None:
-    """The match, and again on an operand that may be written in between."""
+    """The match, and a second one on an operand that may be written in between."""
     weaving.play()
     first = weaving.results()
     if weaving.pick.chance(60):
@@ -399,7 +399,7 @@ def match_twice(weaving: Weaving) -> None:
 
 
 def beside_operand(weaving: Weaving) -> None:
-    """The result is returned beside an operand, or a view of it, that may be written."""
+    """The result is returned with an operand, or a view of it, that may be written."""
     weaving.play()
     operand = weaving.operand()
     shown = any_view(weaving.pick, weaving.scene, operand) if weaving.pick.chance(70) else operand
@@ -421,7 +421,7 @@ def by_epilogue(weaving: Weaving) -> None:
         raise NoChoice("each result is larger than each operand")
     result, part = weaving.pick.one(pairs)
     shape, own = weaving.value(part).shape, weaving.value(result).shape
-    # A result may be smaller than an operand: then it fills a part.
+    # A result may be smaller than an operand; then it is copied into a part.
     for dim, size in enumerate(own, len(shape) - len(own)):
         if size not in (1, shape[dim]):
             part = weaving.scene.call("aten.slice.Tensor", Ref(part), dim, 0, size)[0]

@@ -1,1 +1,1 @@
-"""Places at which the installed compiler may rewrite a program, read from it at run time."""
+"""Sites: where the installed compiler may rewrite a program, determined from torch at run time."""

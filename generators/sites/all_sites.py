@@ -1,4 +1,4 @@
-"""All sites of the installed torch. To import this imports Inductor, which takes a second."""
+"""All sites of the installed torch. Importing this imports Inductor, which takes a second."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ KINDS: tuple[SiteKind, ...] = (
 
 @functools.cache
 def all_sites() -> tuple[Site, ...]:
-    """Each site, by kind. No two have one name."""
+    """All sites, by kind. Their names are unique."""
     return tuple(site for kind in KINDS for site in kind.sites())
 
 
 def recording() -> AbstractContextManager[SiteRecorder]:
     """Record all sites that fire in this block, as `recording_of` does."""
-    all_sites()  # as they are before anything is replaced
+    all_sites()  # read before anything is replaced
     return recording_of(KINDS)

@@ -1,7 +1,7 @@
-"""The graph passes that match by hand: functions of torch that take a graph and change it.
+"""Handwritten graph passes: functions of torch that take a graph and change it.
 
-Such a function fires when it changes a graph itself: what a pass changes that it calls is the
-other's. Nodes, their order, targets and arguments are compared; metadata is not.
+Such a function fires when it changes a graph itself; changes by a pass that it calls belong to that
+pass. Nodes, their order, targets and arguments are compared; metadata is not.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from aliasproof.generators.sites.patterns import pass_modules
 from aliasproof.generators.sites.site import Site, SiteKind, SiteRecorder, location_of
 
 KIND = "graph pass"
-# The modules with passes over a graph between capture and lowering, beside those of `fx_passes`.
+# Modules with passes over a graph between capture and lowering, besides those of `fx_passes`.
 _HOMES = (
     "torch._functorch.compile_utils",
     "torch._functorch.partitioners",
@@ -33,9 +33,9 @@ _HOMES = (
     "torch._inductor.constant_folding",
     "torch._inductor.freezing",
 )
-# Who may call them.
+# The packages whose modules may call these passes.
 _COMPILERS = ("torch._inductor.", "torch._functorch.", "torch._dynamo.")
-# The methods that change a graph. A node's `prepend` moves another one.
+# The methods that change a graph. `prepend` of a node moves another node.
 _CHANGES = {
     *(name for name in vars(fx.Graph) if name.startswith(("call_", "create_", "erase_", "node_"))),
     *(
@@ -48,11 +48,11 @@ _CHANGES = {
     *(name for name in vars(fx.Node) if name.startswith(("update_", "insert_", "replace_"))),
     *(name for name in vars(Match) if name.startswith("replace_")),
 }
-_PARTS = {"target", "args", "kwargs"}  # of a node, which a pass may set
+_PARTS = {"target", "args", "kwargs"}  # attributes of a node that a pass may set
 
 
 def sites() -> list[Site]:
-    """Each function of torch's compilers that takes a graph, but no node, and changes graphs."""
+    """Each function of torch's compilers that takes a graph, takes no node, and changes graphs."""
     return [
         Site(
             _name(function),
@@ -89,7 +89,7 @@ def _name(function: FunctionType) -> str:
 
 
 def _takes_a_graph(function: FunctionType) -> bool:
-    """As the parameters say. One that is not annotated has the name that passes give a graph."""
+    """Whether the annotations say so; without one, the usual names of graph parameters count."""
     signature = inspect.signature(function)
     parameters = [(name, given.annotation) for name, given in signature.parameters.items()]
     parameters = [
@@ -121,14 +121,14 @@ def _changes_graphs(code: CodeType) -> bool:
 
 @contextmanager
 def recorded(recorder: SiteRecorder) -> Iterator[None]:
-    """Tell the names of passes that change a graph in this block."""
+    """Record the names of passes that change a graph in this block."""
     ours, apply = _watched_passes(recorder)
     with ExitStack() as patches:
         for module in [sys.modules[name] for name in sys.modules if name.startswith(_COMPILERS)]:
             for variable, value in list(vars(module).items()):
                 if isinstance(value, FunctionType) and value in ours:
                     patches.enter_context(mock.patch.object(module, variable, ours[value]))
-        # What a pattern changes is not the fault of the pass that applies it.
+        # Changes by a pattern do not belong to the pass that applies the pattern.
         patches.enter_context(mock.patch.object(PatternMatcherPass, "apply", apply))
         yield
 
@@ -176,7 +176,7 @@ def _graph_among(values: tuple[object, ...]) -> fx.Graph | None:
 
 
 def _is_another(result: object, graph: fx.Graph) -> bool:
-    """Whether a pass gives other graphs than it was given: parts of it, or one of other calls."""
+    """Whether a pass returns other graphs than its argument: parts of it, or one of other calls."""
     if isinstance(result, tuple):
         return any(isinstance(part, fx.GraphModule) for part in result)
     made = _graph_among((result,))
@@ -186,21 +186,21 @@ def _is_another(result: object, graph: fx.Graph) -> bool:
 
 
 class _Watched:
-    """The passes that run now, each with the graph as it was when something was last called."""
+    """The running passes, each with its graph's state at the last entry to or exit from a pass."""
 
     def __init__(self) -> None:
         self.running: list[tuple[fx.Graph, list[object]]] = []
         self.changed: list[bool] = []
 
     def enter(self, graph: fx.Graph) -> None:
-        """A pass begins."""
+        """Note the start of a pass."""
         state = _state_of(graph)
         self._compare(graph, state)
         self.running.append((graph, state))
         self.changed.append(False)
 
     def leave(self, graph: fx.Graph) -> bool:
-        """A pass ends: whether it changed the graph by itself."""
+        """Note the end of a pass; whether the pass itself changed the graph."""
         state = _state_of(graph)
         self._compare(graph, state)
         self.running.pop()
@@ -217,7 +217,7 @@ class _Watched:
 
 
 def _state_of(graph: fx.Graph) -> list[object]:
-    """What a change changes. A node that gets other arguments gets another tuple."""
+    """The parts that a change replaces: other arguments of a node are another tuple."""
     return [part for node in graph.nodes for part in (node, node.target, node.args, node.kwargs)]
 
 

@@ -1,6 +1,6 @@
-"""The tables of Inductor: each entry is a site, and fires when it is used.
+"""The tables of Inductor by operator: each entry is a site, and fires when it is used.
 
-To record, entries are replaced in the table itself, since torch asks the table.
+Recording replaces entries in the table itself, since torch reads the table.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ Entries = dict[Any, Any]
 class OperatorTable:
     """A table by operator.
 
-    `code` gives the function of an entry, and `noting` an entry that does the same and calls a
-    function when it is used. `dictionaries` are those that torch may ask, with equal entries.
+    `code` returns the function of an entry, and `noting` an equivalent entry that also calls a
+    function when it is used. `dictionaries` are those that torch may read, with equal entries.
     """
 
     kind: str
@@ -41,9 +41,9 @@ class OperatorTable:
     noting: Callable[[Any, Callable[[], None]], Any]
 
     def sites(self) -> list[Site]:
-        """Each entry, by the name of its operator."""
+        """Each entry as a site, by the name of its operator."""
         tables = self.dictionaries()
-        # Tables have no order of their own: one is filled as torch needs it.
+        # Tables have no stable order: one is filled as torch needs it.
         entries = {self.name_of(key): entry for table in tables for key, entry in table.items()}
         return [
             Site(name, self.kind, self.layer, *location_of(self.code(entry)), self.fires_when)
@@ -52,7 +52,7 @@ class OperatorTable:
 
     @contextmanager
     def recorded(self, recorder: SiteRecorder) -> Iterator[None]:
-        """Tell the names of entries that are used in this block."""
+        """Record the names of entries that are used in this block."""
         tables = self.dictionaries()
         before = [dict(table) for table in tables]
         replaced = [
@@ -66,23 +66,23 @@ class OperatorTable:
         finally:
             for table, entries, ours in zip(tables, before, replaced, strict=True):
                 for key, entry in entries.items():
-                    # What torch put into the table meanwhile stays.
+                    # Keep entries that torch put into the table meanwhile.
                     if table.get(key) is ours[key]:
                         table[key] = entry
 
     def name_of(self, key: object) -> str:
-        """The name of an entry's site."""
+        """The name of the site of an entry."""
         return f"{self.kind}/{operator_name(key)}"
 
 
 @functools.cache
 def _noting(table: OperatorTable, recorder: SiteRecorder, key: Any, entry: Any) -> Any:
-    """An entry that does the same, and tells that it is used."""
+    """An equivalent entry that also reports its use."""
     return table.noting(entry, functools.partial(recorder.fired.add, table.name_of(key)))
 
 
 def _decompositions() -> list[Entries]:
-    """What torch selects from, with and without random operators of its own."""
+    """The tables that torch selects from, with and without its own random operators."""
     tables = []
     for fallback_random in (False, True):
         with config.patch(fallback_random=fallback_random):
@@ -113,7 +113,7 @@ def _accepted(entry: tuple[Callable[..., bool], Any], used: Callable[[], None]) 
 
 
 class _NotingRewrite(reinplace.InplaceableOp):
-    """An entry whose in-place operator is read only to put it into the graph."""
+    """An entry that is used when its in-place operator is read, to be put into the graph."""
 
     def __getattribute__(self, name: str) -> Any:
         if name == "inplace_op":

@@ -1,8 +1,8 @@
 """The patterns of Inductor: each entry of each `PatternMatcherPass` is a site.
 
-A pass is found where torch keeps it: in a global of a module of `torch._inductor.fx_passes`, or in
-a list or dictionary there. Entries that torch makes lazily exist after one run of the passes, see
-`trivial_run`. In that run, passes are found that a function makes anew for each graph.
+Passes are found where torch keeps them: in a global of a module of `torch._inductor.fx_passes`, or
+in a list or dictionary there. Entries that torch makes lazily exist after one run of the passes
+(see `run_passes`). That run also shows the passes that a function makes anew for each graph.
 """
 
 from __future__ import annotations
@@ -49,24 +49,24 @@ from aliasproof.generators.sites.site import (
 #
 # One run of Inductor's passes on a graph without calls.
 #
-# It shows what cannot be read without a run: which passes an option switches on, the patterns that
-# torch makes lazily, and the passes that a function makes anew for each graph.
+# It shows what only a run can show: which passes an option switches on, the patterns that torch
+# makes lazily, and the passes that a function makes anew for each graph.
 
 
 CPU = torch.device("cpu")
 
 
 def run_passes() -> None:
-    """Run the passes before the gradient, on the joint graph, after it, and those of freezing.
+    """Run the passes before differentiation, on the joint graph, after it, and those of freezing.
 
-    The joint graph's get the device that compilation gives, so that its patterns are made once.
+    The joint graph's passes get the device of a compilation, so that patterns are made once.
     """
     for passes in PASSES.values():
         run_on_empty_graph(passes)
 
 
 def run_on_empty_graph(passes: Callable[[fx.GraphModule], object]) -> None:
-    """Run passes on a graph that returns its input."""
+    """Run passes on a graph that only returns its input."""
     mode = FakeTensorMode()
     graph = fx.Graph()
     given = graph.placeholder("given")
@@ -77,7 +77,7 @@ def run_on_empty_graph(passes: Callable[[fx.GraphModule], object]) -> None:
 
 
 def differentiate() -> None:
-    """Compile the smallest function with a gradient that saves something for its backward pass."""
+    """Compile a minimal function with a gradient that saves a tensor for its backward pass."""
     aot_function(
         torch.sin,
         fw_compiler=lambda graph, inputs: graph,
@@ -89,7 +89,7 @@ def _examples(graph: fx.GraphModule) -> list[object]:
     return [node.meta["val"] for node in graph.graph.find_nodes(op="placeholder")]
 
 
-# By the name of the layer.
+# By name of the layer.
 PASSES: dict[str, Callable[[fx.GraphModule], object]] = {
     "pre-grad": lambda graph: pre_grad.pre_grad_passes(graph, _examples(graph)),
     "joint graph": lambda graph: joint_graph.joint_graph_passes(graph, CPU),
@@ -123,9 +123,9 @@ def pattern_sites() -> tuple[tuple[Site, PatternEntry], ...]:
 
 @functools.cache
 def matcher_passes() -> tuple[tuple[str, PatternMatcherPass], ...]:
-    """Each pass with the place at which torch keeps it, such as `joint_graph.patterns`.
+    """Each pass with the place where torch keeps it, such as `joint_graph.patterns`.
 
-    For a pass that is made anew for each graph, it is one that was made, and the module's name.
+    A pass that is made anew for each graph is represented by one such pass and the module's name.
     """
     made: list[tuple[str, PatternMatcherPass]] = []
     initialize = PatternMatcherPass.__init__
@@ -143,7 +143,7 @@ def matcher_passes() -> tuple[tuple[str, PatternMatcherPass], ...]:
         name = module.__name__.rpartition(".")[2]
         for variable, value in vars(module).items():
             for place, matcher in _passes_in(f"{name}.{variable}", value):
-                # Several modules may know it. The shortest name is that of the module that runs it.
+                # Several modules may have it. The shortest name is that of the module that runs it.
                 known, _ = places.get(id(matcher), (place, matcher))
                 places[id(matcher)] = min(known, place, key=lambda text: (len(text), text)), matcher
     for place, matcher in made:
@@ -153,12 +153,12 @@ def matcher_passes() -> tuple[tuple[str, PatternMatcherPass], ...]:
 
 @contextmanager
 def recorded(recorder: SiteRecorder) -> Iterator[None]:
-    """Tell the names of entries whose rewriting torch calls, and of those that refuse a match.
+    """Record the names of entries whose rewrite torch calls, and of those that refuse a match.
 
     An entry that was registered after the sites were read fires as `unlisted/...`.
     """
     by_entry = {id(entry): site.name for site, entry in pattern_sites()}
-    # A pass that is made anew for each graph has other entries each time, of the same functions.
+    # A pass that is made anew for each graph has new entries, with the same functions.
     by_code = {_bytecode(entry): site.name for site, entry in pattern_sites()}
 
     def note(entry: PatternEntry) -> None:
@@ -196,7 +196,7 @@ def _noting_refusal(
     @functools.wraps(check)
     def asked(match: Match) -> Any:
         accepted = check(match)
-        # One that depends on a size is decided by torch: to ask would add a guard.
+        # A check that depends on a symbolic size is left to torch: `bool` would add a guard.
         if not isinstance(accepted, torch.SymBool) and not accepted:
             recorder.refused.add(name)
         return accepted
@@ -209,13 +209,13 @@ def _bytecode(entry: PatternEntry) -> object:
 
 
 def entries_of(matcher: PatternMatcherPass) -> list[PatternEntry]:
-    """The entries of a pass, each once, in the order in which torch asks them by root."""
+    """The entries of a pass, each once, in the order in which torch tries them by root."""
     entries = (entry for of_root in matcher.patterns.values() for entry in of_root)
     return list({id(entry): entry for entry in entries}.values())
 
 
 def code_of(entry: PatternEntry) -> Callable[..., Any]:
-    """The function that rewrites; where torch traced a replacement, the one that says for what."""
+    """The function that rewrites; for a traced replacement, its search function."""
     if isinstance(entry, ReplacementPatternEntry):
         searched = _variables(entry.extra_check).get("search_fn")
         return cast(Callable[..., Any], searched or entry.normalize_args)
@@ -223,7 +223,7 @@ def code_of(entry: PatternEntry) -> Callable[..., Any]:
 
 
 def check_of(entry: PatternEntry) -> Callable[..., Any]:
-    """The check that an entry makes beside its pattern, as it was given to torch."""
+    """The check of an entry besides its pattern, as it was registered with torch."""
     check = inspect.unwrap(entry.extra_check)
     if isinstance(entry, ReplacementPatternEntry):
         check = _variables(check).get("extra_check", check)
@@ -231,12 +231,12 @@ def check_of(entry: PatternEntry) -> Callable[..., Any]:
 
 
 def _variables(function: Callable[..., Any]) -> Mapping[str, Any]:
-    """The variables of an enclosing function that a function uses."""
+    """The variables of enclosing functions that a function uses."""
     return inspect.getclosurevars(inspect.unwrap(function)).nonlocals
 
 
 def names_in(code: CodeType) -> Iterator[str]:
-    """The names and texts that a function reads, also in functions within it."""
+    """The names and strings that a function uses, also in nested functions."""
     yield from code.co_names
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
@@ -248,7 +248,7 @@ def names_in(code: CodeType) -> Iterator[str]:
 
 
 def reached_from(check: Callable[..., Any], depth: int = 3) -> Iterator[FunctionType]:
-    """A check and the functions of its own module that it names, some calls deep."""
+    """A check, and the functions of its module that it names, up to some calls deep."""
     function = inspect.unwrap(check)
     if not isinstance(function, FunctionType):
         return
@@ -261,7 +261,7 @@ def reached_from(check: Callable[..., Any], depth: int = 3) -> Iterator[Function
 
 
 def root_of(entry: PatternEntry) -> str:
-    """The operator of the pattern's last call; the first one where there are several."""
+    """The operator of the pattern's last call; the first one if there are several."""
     operators = getattr(entry.pattern, "fns", ("anything",))
     return operator_name(operators[0])
 

@@ -1,13 +1,13 @@
-"""Why a site never fired: what it needs that the programs or the settings do not give it.
+"""Why a site never fired: what it needs and the programs or settings do not provide.
 
-A reason is found out, not looked up:
+A reason is computed, not looked up:
 
-- which setting of Inductor starts a pass: each one that passes read is turned over, and the passes
+- which setting of Inductor starts a pass: each setting that passes read is flipped, and the passes
   run on a graph without calls;
-- what a pattern is replaced by, or a table has, may be called only when code is generated;
-- a pattern, or the entry of a table, may wait for calls that no program can make.
+- the replacement of a pattern, or the entry of a table, may be called only during code generation;
+- a pattern, or the entry of a table, may need calls that no program can make.
 
-A site without a reason is a gap: the programs do not reach what they could.
+A site without a reason is a gap: programs could reach it, and do not.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from aliasproof.ir.schemas import Kind, facts, resolve
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """How the programs ran: whether Inductor did, its settings, and what else changes a graph."""
+    """How the programs ran: with Inductor or not, its settings, and what else changes a graph."""
 
     inductor: bool = True
     settings: Mapping[str, object] = field(default_factory=dict)
@@ -51,7 +51,7 @@ class Conditions:
 
 
 def why_never_fired(site: Site, conditions: Conditions) -> str | None:
-    """The reason why a site did not fire, or None for a gap."""
+    """The reason why a site did not fire; None for a gap."""
     if site.file.startswith("_inductor/") and not conditions.inductor:
         return "is Inductor's: the target does without"
     if site.kind == "pattern":
@@ -74,7 +74,7 @@ def why_never_fired(site: Site, conditions: Conditions) -> str | None:
     return None
 
 
-# What freezing makes of weights that are constants.
+# Operators that freezing makes of constant weights.
 PACKED = ("mkldnn", "onednn")
 
 
@@ -85,7 +85,7 @@ def _entries() -> dict[str, PatternEntry]:
 
 @functools.cache
 def _passes() -> dict[str, int]:
-    # A pass that is made anew for each graph has a place without a dot, and runs on each.
+    # A pass that is made anew for each graph has a place without a dot, and runs on every graph.
     return {place: id(matcher) for place, matcher in patterns.matcher_passes() if "." in place}
 
 
@@ -115,7 +115,7 @@ def _not_started(started: object, conditions: Conditions) -> str | None:
 
 @functools.cache
 def _started_by(settings: tuple[tuple[str, object], ...], *layers: str) -> frozenset[object]:
-    """What runs on a graph without calls. The passes of freezing run only if they are named."""
+    """The passes that run on a graph without calls. Passes of freezing run only if named."""
     started: set[object] = set()
     for layer in layers or [name for name in patterns.PASSES if name != "freezing"]:
         run = functools.partial(patterns.run_on_empty_graph, patterns.PASSES[layer])
@@ -126,12 +126,12 @@ def _started_by(settings: tuple[tuple[str, object], ...], *layers: str) -> froze
 
 @functools.cache
 def _started_by_gradients() -> frozenset[object]:
-    """What runs around a graph that is differentiated."""
+    """The passes that run when a graph is differentiated."""
     return frozenset(_called_in(patterns.differentiate))
 
 
 def _called_in(run: Callable[[], object]) -> set[object]:
-    """The codes of the functions that are called in a run, and the identities of matchers."""
+    """The code of the functions that a run calls, and the identities of matchers."""
     called: set[object] = set()
 
     def note(frame: FrameType, event: str, _: object) -> None:
@@ -142,7 +142,7 @@ def _called_in(run: Callable[[], object]) -> set[object]:
 
     before = sys.getprofile()
     sys.setprofile(note)
-    # Settings that torch does not expect together may raise. What ran until then has run.
+    # Settings that torch does not expect together may raise. Passes that ran until then count.
     with suppress(Exception):
         run()
     sys.setprofile(before)
@@ -153,16 +153,16 @@ def _called_in(run: Callable[[], object]) -> set[object]:
 def _started_by_changes(
     settings: tuple[tuple[str, object], ...],
 ) -> list[tuple[str, frozenset[object]]]:
-    """What runs with one more setting, and the setting as a person writes it."""
+    """The passes that run with one more setting, with this setting as a person writes it."""
     return [
-        # Not through the cache: a dictionary among the values has no hash.
+        # Bypasses the cache: a dictionary among the values has no hash.
         (written, _started_by.__wrapped__((*settings, (name, value))))
         for name, value, written in _changes(dict(settings))
     ]
 
 
 def _changes(settings: Mapping[str, object]) -> Iterator[tuple[str, object, str]]:
-    """Each setting that passes read: turned over, or a dictionary with the names of passes."""
+    """Each setting that passes read: flipped, or a dictionary with the names of passes."""
     read, by_dictionary = _names_in_passes(), _names_by_dictionary()
     for name in config.get_config_copy():
         if name.rpartition(".")[2] not in read:
@@ -177,7 +177,7 @@ def _changes(settings: Mapping[str, object]) -> Iterator[tuple[str, object, str]
 
 
 def _names_by_dictionary() -> dict[str, list[str]]:
-    """The names of passes that are kept in one dictionary, by its place."""
+    """The names of passes that one dictionary keeps, by the place of the dictionary."""
     names: dict[str, list[str]] = {}
     for place in _passes():
         dictionary, bracket, key = place.rstrip("]").partition("[")
@@ -199,7 +199,7 @@ def _names_in_passes() -> frozenset[str]:
 
 
 def _of_collectives(function: FunctionType, conditions: Conditions) -> str | None:
-    """Passes for several machines: their module names collectives, and nothing else starts it."""
+    """For passes for several machines: their modules use collectives and are not started else."""
     functions = [
         value
         for value in vars(sys.modules[function.__module__]).values()
@@ -221,7 +221,7 @@ def _sorted(conditions: Conditions) -> tuple[tuple[str, object], ...]:
 
 
 def _is_lowered(entry: PatternEntry, conditions: Conditions) -> str | None:
-    """A match that a function replaces which is called when the graph is lowered."""
+    """For a match whose replacement is called only when the graph is lowered."""
     lowered = isinstance(entry, LoweringPatternEntry) and bool(entry.handler.__code__.co_names)
     if not lowered or conditions.generates_code:
         return None
@@ -229,7 +229,7 @@ def _is_lowered(entry: PatternEntry, conditions: Conditions) -> str | None:
 
 
 def _waits_for_others(entry: PatternEntry, conditions: Conditions) -> str | None:
-    """Calls in a pattern that no straight line makes. One may spell out a backward pass."""
+    """For calls in a pattern that no straight-line program makes; it may spell out a backward."""
     parts = _parts_of(entry.pattern)
     operators = [called for part in parts for called in getattr(part, "fns", ())[:1]]
     of_aten = [it for it in operators if isinstance(it, OpOverload | OpOverloadPacket)]
@@ -248,7 +248,7 @@ def _waits_for_others(entry: PatternEntry, conditions: Conditions) -> str | None
 
 
 def _parts_of(pattern: object) -> Iterator[PatternExpr]:
-    """A pattern and all patterns in it."""
+    """A pattern and all its subpatterns."""
     if isinstance(pattern, PatternExpr):
         yield pattern
         inner = vars(pattern)
@@ -266,7 +266,7 @@ def _parts_of(pattern: object) -> Iterator[PatternExpr]:
 
 
 def _operator_reason(name: str) -> str | None:
-    """Why no graph of a program has a call of an operator, as its site names it."""
+    """Why no graph of a program calls an operator; `name` is as in its site."""
     namespace, _, plain = name.partition(".")
     if isinstance(getattr(getattr(torch.ops, namespace, None), plain, None), OpOverloadPacket):
         return "is for a name without an overload: a graph calls overloads"
@@ -287,7 +287,7 @@ def _dispatched() -> frozenset[str]:
 
 
 def _view_reason(name: str) -> str | None:
-    """As above, by the name of a view: `slice_Tensor` is `aten.slice.Tensor`."""
+    """The same for the name of a view: `slice_Tensor` is `aten.slice.Tensor`."""
     plain, _, overload = name.rpartition("_")
     for operator in (f"aten.{name}.default", f"aten.{plain}.{overload}"):
         with suppress(UserError):

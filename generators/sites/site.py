@@ -1,4 +1,4 @@
-"""A site: one place at which a compiler may rewrite a program."""
+"""A site: one place where a compiler may rewrite a program."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _TORCH = Path(torch.__file__).parent
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """One place at which the compiler may rewrite a program.
+    """One place where the compiler may rewrite a program.
 
     `name` is unique, and the same in each process with this torch. `file` is relative to the folder
-    of torch, and `line` is where the code begins that rewrites. `layer` is the part of the compiler
-    that runs it, and `kind` what it is there. `fires_when` says in words what it waits for.
+    of torch, and `line` is the first line of the rewriting code. `layer` is the part of the
+    compiler that runs it, and `kind` its kind there. `fires_when` says in words when it fires.
     """
 
     name: str
@@ -34,16 +34,16 @@ class Site:
 
     @property
     def location(self) -> str:
-        """The code, as a person looks it up."""
+        """The location of the code, for people."""
         return f"torch/{self.file}:{self.line}"
 
 
 @dataclass(slots=True, eq=False)
 class SiteRecorder:
-    """Collects the names of the sites that fire, and of those that refuse what they match.
+    """Collects the names of the sites that fire, and of those that refuse a match.
 
-    Programs run one after another: `take` after each gives those of this one. Hooks are bound to
-    the two sets, so these stay the same objects.
+    Programs run one after another: `take` after each returns the sites of this program. Hooks are
+    bound to the two sets, so the set objects never change.
     """
 
     fired: set[str] = field(default_factory=set)
@@ -59,15 +59,15 @@ class SiteRecorder:
 
 @dataclass(frozen=True, slots=True)
 class SiteKind:
-    """A kind of site: how to list them, and how to record those that fire in a block."""
+    """A kind of site: how to list its sites, and how to record those that fire in a block."""
 
     name: str
     sites: Callable[[], list[Site]]
     recorded: Callable[[SiteRecorder], AbstractContextManager[None]]
 
 
-# One per process: hooks are made for it once. To make thousands of them for each shard would cost
-# more than to call them, since Python then collects garbage among all objects of torch.
+# One per process, since hooks are made for it once. Making thousands of hooks for each shard would
+# cost more than their calls, since Python then collects garbage among all objects of torch.
 _RECORDER = SiteRecorder()
 
 
@@ -75,7 +75,7 @@ _RECORDER = SiteRecorder()
 def recording_of(kinds: tuple[SiteKind, ...]) -> Iterator[SiteRecorder]:
     """Record the sites of these kinds that fire in this block, in this process.
 
-    Torch is as before afterwards. Such blocks must not be nested.
+    Restores torch afterwards. Such blocks must not be nested.
     """
     _RECORDER.take()
     with ExitStack() as hooks:
@@ -85,7 +85,7 @@ def recording_of(kinds: tuple[SiteKind, ...]) -> Iterator[SiteRecorder]:
 
 
 def operator_name(operator: Any) -> str:
-    """The name of what a call in a graph has as its target, the same in each process."""
+    """The name of the target of a call in a graph, the same in each process."""
     if isinstance(operator, str):
         return operator
     if isinstance(operator, HigherOrderOperator):
@@ -105,7 +105,7 @@ def location_of(function: Callable[..., Any]) -> tuple[str, int]:
 
 
 def _innermost(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function that others wrap: by `partial`, `wraps`, or as a variable of the same name."""
+    """The function inside wrappers: `partial`, `wraps`, or a variable of the same name."""
     function = inspect.unwrap(function)
     if isinstance(function, functools.partial):
         return _innermost(function.func)

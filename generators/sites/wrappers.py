@@ -1,7 +1,7 @@
-"""What AOTAutograd does around a graph: the cases of its metadata, and its wrappers.
+"""AOTAutograd's work around a graph: the cases of its metadata, and its wrappers.
 
 Cases are read from the types of `ViewAndMutationMeta`: each member of an enumeration, and each flag
-of an input. A wrapper fires when it gives another function or other inputs than it was given.
+of an input or output. A wrapper fires when it returns another function or other inputs.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _FLAGS: dict[type, tuple[str, ...]] = {
 
 
 def _line(kind: type) -> int:
-    """Where a type is defined, also one that is made by a call such as `Enum(...)`."""
+    """The line that defines a type, also for a type made by a call such as `Enum(...)`."""
     lines = inspect.getsource(sys.modules[kind.__module__]).splitlines()
     definitions = (f"class {kind.__name__}", f"{kind.__name__} = ")
     return next((number for number, line in enumerate(lines, 1) if line.startswith(definitions)), 0)
@@ -93,7 +93,7 @@ def _cases_of(metadata: ViewAndMutationMeta) -> Iterator[str]:
 
 
 def _wrappers() -> list[type]:
-    """The classes that wrap a compiled function, in the order of their definition."""
+    """The classes that wrap a compiled function, in order of definition."""
     classes = [
         value
         for value in vars(runtime_wrappers).values()
@@ -105,7 +105,7 @@ def _wrappers() -> list[type]:
 
 
 def _steps(wrapper: type) -> Iterator[tuple[str, Callable[..., Any]]]:
-    """The methods by which a wrapper acts, where it has its own."""
+    """The steps of a wrapper that it implements itself."""
     for step in ("pre_compile", "post_compile"):
         if step in vars(wrapper):
             yield step, vars(wrapper)[step]
@@ -165,11 +165,11 @@ KINDS = (
 
 # --- view writes ----------------------------------------------------------------------------------
 #
-# Writes through a view, by the kind of view: functionalization has an inverse for each.
+# Writes through a view, by kind of view: functionalization has an inverse for each kind.
 #
-# The kinds are those that torch shows as `torch._C._functionalization.<view>_ViewMeta`. One fires
-# when AOTAutograd functionalizes a write into a tensor with such a view in its history. The
-# history is asked before the write. What `torch.func.functionalize` does in C++ alone is not seen.
+# The kinds are torch's classes `torch._C._functionalization.<view>_ViewMeta`. A kind fires when
+# AOTAutograd functionalizes a write into a tensor with such a view in its history, which is read
+# before the write. Work that `torch.func.functionalize` does only in C++ is not seen.
 
 
 KIND = "write through a view"
@@ -195,7 +195,7 @@ def sites() -> list[Site]:
 
 @contextmanager
 def recorded(recorder: SiteRecorder) -> Iterator[None]:
-    """Tell the kinds of view that writes in this block go through."""
+    """Record the kinds of view that writes in this block go through."""
     dispatch = FunctionalTensorMode.__torch_dispatch__
 
     def noting(
@@ -227,5 +227,5 @@ def _views_written(
                     yield type(view).__name__.removesuffix(_ENDING)
 
 
-# What any target fires that captures by AOTAutograd. To read these runs no pass of Inductor.
+# Sites of any target that captures by AOTAutograd. Reading them runs no pass of Inductor.
 WITHOUT_INDUCTOR: tuple[SiteKind, ...] = (SiteKind(KIND, sites, recorded), *KINDS)
