@@ -1,6 +1,6 @@
 """`python -m benchmarks NAME... [--json FILE]`: run benchmarks and print their tables.
 
-Without a name, the benchmarks are listed. A name is that of the module in this folder.
+Without a name, the benchmarks are listed. Names are those of modules in this folder.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from aliasproof.ir.errors import UserError
 from benchmarks import models, planning, rediscovery, sweep
 from benchmarks.tables import Figures, as_json, plain
 
-SECONDS = 120  # of a search, by default
+SECONDS = 120  # default time of a search
 BENCHMARKS: dict[str, Callable[[argparse.Namespace], Figures]] = {
     "planning": lambda options: planning.measure(options.only),
     "models": lambda options: models.measure(options.only),
@@ -34,7 +34,7 @@ BENCHMARKS: dict[str, Callable[[argparse.Namespace], Figures]] = {
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run what the command line names. Bad arguments end in one line and exit code 2."""
+    """Run the benchmarks on the command line. Bad arguments end in one line and exit code 2."""
     parser = _parser()
     options = parser.parse_args(arguments)
     unknown = [name for name in options.names if name not in BENCHMARKS]
@@ -108,7 +108,7 @@ def _parser() -> argparse.ArgumentParser:
 
 @contextmanager
 def single_threaded() -> Iterator[None]:
-    """One thread, so that figures compare, and no warnings of compilers about odd programs."""
+    """One thread, so that figures are comparable, and no compiler warnings about odd programs."""
     logger = logging.getLogger("torch")
     level, threads = logger.level, torch.get_num_threads()
     logger.setLevel(logging.CRITICAL)
@@ -121,7 +121,7 @@ def single_threaded() -> Iterator[None]:
 
 
 def machine() -> dict[str, str]:
-    """What the figures depend on."""
+    """The facts that the figures depend on."""
     return {
         "Python": platform.python_version(),
         "torch": torch.__version__,

@@ -1,17 +1,17 @@
 """What `torch.compile(backend="aliasproof")` computes and costs on models and optimizers.
 
 `python -m benchmarks models` needs the extra `models` (`pip install '.[models]'`). Models are built
-from configurations with random weights. Eager, `aot_eager` and `aliasproof` run side by side, each
-in a process of its own, so that none finds the caches of another one full, and take turns. No
-weights are loaded: nothing is downloaded. ResNet is that of transformers, since torchvision has no
-build for the CPU version of torch.
+from configurations with random weights, so nothing is downloaded. Eager, `aot_eager` and
+`aliasproof` run side by side and take turns, each in a process of its own, so that no side finds
+the caches that another one filled. ResNet comes from transformers, since torchvision has no build
+for the CPU version of torch.
 
 How to read a row: *bits* says whether outputs, gradients and, for an optimizer, parameters of two
-calls are bit for bit as in *eager*, or as under *aot_eager*; else the largest difference from it.
-The figures are those of `aliasproof` divided by those of `aot_eager`: CPU seconds of the first
-call, compilation included (the fastest of three), those of a later call (the fastest of many), and
-the bytes that tensors hold at the peak of a call, counted by the allocator. Parameters and inputs
-do not count, nor does what was allocated before the call.
+calls are bit for bit those of *eager*, or of *aot_eager*; else the largest difference from eager.
+The figures are ratios of `aliasproof` to `aot_eager`: CPU seconds of the first call, compilation
+included (the fastest of three); CPU seconds of a later call (the fastest of many); and the bytes of
+tensors at the peak of a call, counted by the allocator. Parameters, inputs and allocations before
+the call do not count.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ with contextlib.suppress(ImportError):  # `measure` says what to install
 VOCABULARY, LENGTH, WIDTH = 256, 32, 64
 
 Compile: TypeAlias = Callable[[Callable[..., Any]], Callable[..., Any]]
-# Takes what compiles, and returns one call of what is measured.
+# Takes a compiler, and returns a function for one measured call.
 Scene: TypeAlias = Callable[[Compile], Callable[[], Any]]
 
 # --- scenes ---------------------------------------------------------------------------------------
@@ -64,7 +64,7 @@ def inference(build: Callable[[], tuple[nn.Module, dict[str, Any]]]) -> Scene:
         forward = compiled(model.eval())
 
         def call() -> Any:
-            torch.manual_seed(1)  # the same numbers for all backends
+            torch.manual_seed(1)  # equal random numbers for all backends
             with torch.no_grad():
                 return _main_result(forward(**inputs))
 
@@ -135,7 +135,7 @@ def llama() -> tuple[nn.Module, dict[str, Any]]:
 
 
 class Decoding(nn.Module):
-    """Llama that takes one token after another, with a static KV cache."""
+    """Llama that decodes one token at a time, with a static KV cache."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -156,7 +156,7 @@ class Decoding(nn.Module):
 
 
 def decoding(compiled: Compile) -> Callable[[], Any]:
-    """Four calls of Llama, a token each; the results are the logits and the cache."""
+    """Four calls of Llama, one token each; the results are the logits and the cache."""
     model = Decoding().eval()
     forward, tokens = compiled(model), _tokens(4)
 
@@ -220,7 +220,7 @@ class Recurrent(nn.Module):
 
 
 def lstm() -> tuple[nn.Module, dict[str, Any]]:
-    torch._dynamo.config.allow_rnn = True  # else, Dynamo breaks the graph there
+    torch._dynamo.config.allow_rnn = True  # otherwise, Dynamo breaks the graph there
     return Recurrent(), {"x": torch.randn(2, LENGTH, WIDTH // 2)}
 
 
@@ -286,7 +286,7 @@ def optimizer(kind: type[torch.optim.Optimizer], options: dict[str, Any]) -> Sce
         for parameter in parameters:
             parameter.grad = torch.randn(64, 64)
         chosen = kind(parameters, **options)
-        chosen.step()  # makes the state
+        chosen.step()  # creates the state
         step = compiled(chosen.step)
 
         def call() -> Any:
@@ -325,16 +325,16 @@ def subjects() -> dict[str, Scene]:
 
 # --- one side: a scene under a backend, in a process of its own -----------------------------------
 
-# What a side can be asked for. The first call is asked for before the others.
+# The questions to a side. `FIRST` must be the first one.
 FIRST, RESULTS, STEP, PEAK = "first", "results", "step", "peak"
-STEP_SECONDS = 0.2  # of calls for one answer
+STEP_SECONDS = 0.2  # of calls per answer
 
 Call: TypeAlias = Callable[[], Any]
 Array: TypeAlias = np.ndarray[Any, Any]
 
 
 def answer(name: str, backend: str, asked: str) -> Any:
-    """What this process, which runs one scene under one backend, is asked for."""
+    """The answer to one question, in a process that runs one scene under one backend."""
     return getattr(_side(name, backend), asked)()
 
 
@@ -347,7 +347,7 @@ def _side(name: str, backend: str) -> _Scene:
 
 
 class _Scene:
-    """A scene under a backend."""
+    """A scene under one backend."""
 
     def __init__(self, name: str, backend: str) -> None:
         self.scene = subjects()[name]
@@ -359,7 +359,7 @@ class _Scene:
     def first(self) -> float:
         """CPU seconds of a first call, compilation included."""
         torch._dynamo.reset()
-        torch.manual_seed(0)  # the same weights and inputs for all backends
+        torch.manual_seed(0)  # equal weights and inputs for all backends
         self.call = self.scene(self.compiled)
         start = time.process_time()
         result = self.call()
@@ -368,11 +368,11 @@ class _Scene:
         return seconds
 
     def results(self) -> list[Array]:
-        """The results of the first call, and of one more."""
+        """The results of the first call and of another call."""
         return [*self.first_results, *_values(self.call())]
 
     def step(self) -> float:
-        """CPU seconds of the fastest of some calls."""
+        """CPU seconds of the fastest of several calls."""
         best, end = float("inf"), time.process_time() + STEP_SECONDS
         while time.process_time() < end or best == float("inf"):
             start = time.process_time()
@@ -381,12 +381,12 @@ class _Scene:
         return best
 
     def peak(self) -> float:
-        """The bytes that tensors hold at the peak of a call."""
+        """The bytes of tensors at the peak of a call."""
         return bytes_of(self.call)[0]
 
 
 def compiled_by(backend: str) -> Compile:
-    """Compiles with a backend, or leaves eager."""
+    """A function that compiles with a backend, or leaves the function in eager."""
     if backend == "eager":
         return lambda function: function
     chosen = aliasproof if backend == "aliasproof" else backend
@@ -394,7 +394,7 @@ def compiled_by(backend: str) -> Compile:
 
 
 def bytes_of(call: Call) -> tuple[int, int]:
-    """The most bytes that are allocated at once during a call, and those of its result after it."""
+    """The peak of allocated bytes in a call, and the bytes of its result afterwards."""
     gc.collect()
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
         result = call()
@@ -406,7 +406,7 @@ def bytes_of(call: Call) -> tuple[int, int]:
         if isinstance(allocation, _ExtraFields_Allocation):
             if allocation.alloc_size > 0:
                 allocated.add(allocation.ptr)
-            if allocation.ptr in allocated:  # torch reports others too, with a stale size
+            if allocation.ptr in allocated:  # torch reports others, too, with a stale size
                 live += allocation.alloc_size
                 most = max(most, live)
     del result
@@ -414,7 +414,7 @@ def bytes_of(call: Call) -> tuple[int, int]:
 
 
 def _warm_up(compiled: Compile) -> None:
-    """Compile something small, so that imports do not count."""
+    """Compile a small function, so that imports do not count."""
     linear = nn.Linear(2, 2)
     compiled(linear)(torch.ones(2)).sum().backward()
     with torch.no_grad():
@@ -431,13 +431,13 @@ def _values(result: Any) -> list[Array]:
 SIDES = ("eager", "aot_eager", "aliasproof")
 FIRST_CALLS = 3  # compilations from nothing
 ROUNDS = 10  # of steps
-ALLOWED = 1.1  # times `aot_eager`
-SECONDS = 600.0  # that an answer may take
+ALLOWED = 1.1  # maximum ratio to `aot_eager`
+SECONDS = 600.0  # limit for an answer
 
 
 @dataclass(frozen=True, slots=True)
 class ModelCost:
-    """The figures of one scene: CPU seconds and bytes by side. `error` says why there are none."""
+    """The figures of one scene: CPU seconds and bytes by side. `error` is the reason for none."""
 
     scene: str
     bits: str = ""
@@ -447,7 +447,7 @@ class ModelCost:
     error: str = ""
 
     def ratios(self) -> tuple[float, float, float]:
-        """First call, step and peak of `aliasproof`, divided by those of `aot_eager`."""
+        """First call, step and peak of `aliasproof`, as ratios to `aot_eager`."""
         return _ratio(self.first), _ratio(self.step), _ratio(self.peak)
 
 
@@ -458,7 +458,7 @@ class Models:
     costs: Sequence[ModelCost]
 
     def tables(self) -> list[Table]:
-        """A row per scene, medians, and what is above the limit."""
+        """One row per scene, medians, and the scenes above the limit."""
         measured = [cost for cost in self.costs if not cost.error]
         rows = [(cost.scene, cost.bits, *map(_times, cost.ratios())) for cost in measured]
         notes = [f"fails: {cost.scene}: {cost.error}" for cost in self.costs if cost.error]
@@ -477,7 +477,7 @@ class Models:
 def measure(names: Sequence[str] = ()) -> Models:
     """Measure the scenes with these names; all of them, if none is given.
 
-    Raises `UserError` for an unknown name, and if a model needs transformers that is not there.
+    Raises `UserError` for an unknown name, or if a model needs transformers and it is missing.
     """
     known = subjects()
     for name in names:
@@ -511,7 +511,7 @@ def measure_scene(name: str) -> ModelCost:
 
 
 class _SideFailedError(Exception):
-    """A side has no answer; it says which one, and why."""
+    """A side has no answer; the message says which one, and why."""
 
 
 def _answers(name: str, sides: Mapping[str, Isolated], asked: str) -> dict[str, Any]:
@@ -521,7 +521,7 @@ def _answers(name: str, sides: Mapping[str, Isolated], asked: str) -> dict[str, 
         if isinstance(outcome, Death):
             raise _SideFailedError(f"{backend}: {outcome.describe()}")
         if isinstance(outcome, Raised):
-            reason = str(outcome.error).partition("\n")[0]  # its stack follows
+            reason = str(outcome.error).partition("\n")[0]  # its stack is in the next lines
             raise _SideFailedError(f"{backend}: {reason[:300]}")
         answers[backend] = outcome.value
     return answers
@@ -532,7 +532,7 @@ def _fastest(rounds: Sequence[Mapping[str, float]]) -> dict[str, float]:
 
 
 def same_bits(results: Mapping[str, Sequence[Array]]) -> str:
-    """As which side the results of `aliasproof` are bit for bit; else how far they are off."""
+    """The side whose results equal those of `aliasproof` bit for bit; else the difference."""
     ours = results["aliasproof"]
     for other in ("eager", "aot_eager"):
         theirs = results[other]

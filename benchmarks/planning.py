@@ -2,7 +2,7 @@
 
 A row has the bytes that are live at the peak, and the allocations, of the functional graph, of
 `reinplace`, of `torch.fx.passes.reinplace.reinplace`, and of `plan_memory`.
-`tests/reference_pass/test_near_bound.py` asks how far plans are from what any plan needs.
+`tests/reference_pass/test_near_bound.py` checks how far plans are from a bound for all plans.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def rows() -> Subject:
 
 
 def swap() -> Subject:
-    """Two tensors change places."""
+    """Exchange two tensors."""
 
     def exchange(one: Tensor, other: Tensor) -> None:
         old = one.clone()
@@ -83,7 +83,7 @@ def gauss() -> Subject:
 
 
 def kv_cache() -> Subject:
-    """Attention of one new token to a cache, which gets its key and value."""
+    """Attention of one new token to a cache, after its key and value are stored there."""
 
     def attend(token: Tensor, weights: Tensor, keys: Tensor, values: Tensor) -> Tensor:
         query, key, value = (token @ weights).view(HEADS, 1, 3, WIDTH // HEADS).unbind(2)
@@ -199,7 +199,7 @@ PLANNERS = ("functional", "reinplace", "torch", "plan_memory")
 
 @dataclass(frozen=True, slots=True)
 class GraphPlan:
-    """The footprints of one graph by planner."""
+    """The footprints of one graph, by planner."""
 
     graph: str
     footprints: dict[str, Footprint]
@@ -217,7 +217,7 @@ class Planning:
     graphs: Sequence[GraphPlan]
 
     def tables(self) -> list[Table]:
-        """A row per graph."""
+        """One row per graph."""
         rows = [plan.row() for plan in self.graphs]
         return [Table("planning: bytes at the peak / allocations", ("graph", *PLANNERS), rows)]
 
@@ -233,7 +233,7 @@ def measure(names: Sequence[str] = ()) -> Planning:
 
 
 def graph_plan(name: str, function: Callable[..., Any], inputs: tuple[Tensor, ...]) -> GraphPlan:
-    """What each planner makes of a graph."""
+    """The footprints of one graph under each planner."""
     functional = remove_noops(functionalize(function, *inputs))
     theirs = torch_reinplace.reinplace(copy.deepcopy(functional), *inputs)
     update_metadata(theirs, *inputs)

@@ -1,13 +1,13 @@
 """What a blind search meets of the known bugs: the goal of what is drawn.
 
-*Blind*: no scenario is played whose family names a known bug, and no program of a known bug runs.
-Everything else is as in a campaign, which compiles some shards in a variant. Each target has equal
-processor time, shard by shard in turns. That time includes drawing, and telling which bug a
-violation is. A bug that was met often is patched in later shards, as in a campaign, so that it
-hides no others. Programs run in a worker process, since some of them end it.
+*Blind*: scenarios whose family names a known bug are not played, and no program of a known bug
+runs. Everything else is as in a campaign, which compiles some shards in a variant. Each target has
+equal processor time, in turns, shard by shard. That time includes drawing, and attributing
+violations to bugs. A bug that was met often is patched in later shards, as in a campaign, so that
+it hides no others. Programs run in a worker process, since some of them crash it.
 
 A bug counts as met if patching it removes the violation, or if the violation has its mark. Marks
-that say something only of reduced programs are distinguished (*suspected* in campaigns, too).
+that are valid only for reduced programs are listed separately (*suspected* in campaigns, too).
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ from aliasproof.targets.names import FUZZED
 from aliasproof.targets.registry import target as target_named
 from benchmarks.tables import Table
 
-UNKNOWN = "unknown: "  # how the name of a cause begins that is no known bug
+UNKNOWN = "unknown: "  # prefix of the name of an unknown cause
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """`count` programs of these features through one target.
+    """`count` programs with these features, through one target.
 
-    The known bugs `patched` are patched while the programs run.
+    The known bugs in `patched` are patched while the programs run.
     """
 
     target: str
@@ -63,18 +63,18 @@ class Batch:
     patched: tuple[str, ...] = ()
 
     def programs(self) -> list[Program]:
-        """The programs."""
+        """Draw the programs."""
         return list(sample(self.features, self.seed, self.count, Counts()))
 
 
 @dataclass(slots=True)
 class Yield:
-    """What batches showed. `seconds` are those of processor time until a violation is seen.
-    `all_seconds` include drawing, and what it takes to tell the causes.
+    """The results of batches. `seconds` are processor time up to the violations.
+    `all_seconds` also include drawing and attribution.
 
-    `causes` counts violations by the known bug that they are. What is none counts by the target and
-    the pass at fault, so several unknown causes can have one name. `unknown` has one program per
-    such name, as JSON.
+    `causes` counts violations by known bug. Other violations are counted by target and pass at
+    fault, so several unknown causes can have one name. `unknown` has one program per such name, as
+    JSON.
     """
 
     programs: int = 0
@@ -86,7 +86,7 @@ class Yield:
     unknown: dict[str, str] = field(default_factory=dict)
 
     def add(self, other: Yield) -> None:
-        """Add what another batch showed."""
+        """Add the results of another batch."""
         self.programs += other.programs
         self.violations += other.violations
         self.died += other.died
@@ -107,7 +107,7 @@ def worker(targets: list[str]) -> Iterator[Pool]:
 
 
 def run_in(pool: Pool, batch: Batch) -> Yield:
-    """Run a batch in the worker. If that dies or hangs, the batch counts as died."""
+    """Run a batch in the worker. If the worker dies or hangs, the batch counts as died."""
     start = time.perf_counter()
     pool.submit(RemoteCall("", f"{__name__}:run_batch", (batch,)))
     _, outcome = pool.take()
@@ -120,7 +120,7 @@ def run_in(pool: Pool, batch: Batch) -> Yield:
 
 
 def run_batch(batch: Batch) -> Yield:
-    """Draw the programs, examine them, and tell the causes of their violations."""
+    """Draw the programs, examine them, and attribute their violations."""
     start = processor_seconds()
     with cleaned_worker():
         programs, target = batch.programs(), target_named(batch.target)
@@ -146,10 +146,10 @@ def run_batch(batch: Batch) -> Yield:
 
 
 def cause_of(program: Program, examination: Examination, symptom: Symptom) -> str:
-    """The known bug that a violation is, or what is known of an unknown one."""
+    """The name of the known bug behind a violation, or a name for an unknown cause."""
     try:
         failure = Failure.of(symptom, program, 0, past_known=False)
-    except Rejected:  # patched, the target at fault refuses the program
+    except Rejected:  # with the patch, the target at fault refuses the program
         return f"{UNKNOWN}{symptom.target} {symptom_class(symptom)}"
     known = failure.known or failure.suspected
     if known is not None:
@@ -166,11 +166,11 @@ def cause_of(program: Program, examination: Examination, symptom: Symptom) -> st
 
 
 FIRST_SEED = 7000
-OFTEN = 5  # hits of a bug, after which it is patched
+OFTEN = 5  # hits after which a bug is patched
 
 
 def written_for_bugs() -> frozenset[str]:
-    """The scenarios whose family names a known bug. How inputs are drawn is no scenario of one."""
+    """The scenarios whose family names a known bug, except those that only change inputs."""
     return frozenset(
         scenario.name
         for scenario in SCENARIOS
@@ -197,7 +197,7 @@ def next_batch(target: str, seed: int, found: Yield) -> Batch:
 
 @dataclass(frozen=True, slots=True)
 class Rediscovery:
-    """What was found on each target in `seconds` of processor time."""
+    """The bugs that were met on each target in `seconds` of processor time."""
 
     seconds: float
     found: Mapping[str, Yield]
@@ -210,7 +210,7 @@ class Rediscovery:
             counts = (found.programs, found.violations, found.died, len(known), unknown)
             rows.append((target, *map(str, counts)))
             met.update(known)
-        # Those that show without a variant.
+        # The known bugs that show without a variant.
         goal = {name for name, bug in known_bugs().items() if set(bug.targets) & self.found.keys()}
         notes = [
             f"{self.seconds:.0f} seconds of processor time for each row.",

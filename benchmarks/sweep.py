@@ -1,20 +1,20 @@
 """The reference pass on every operator and module that PyTorch tests, in four modes.
 
-For each sample of `op_db` and `module_db`: in the dtypes of `DTYPES`, contiguous and
-transposed, and where there is one also the in-place form. The modes are: only the passes;
-`torch.compile` for inference and for training; and symbolic sizes, at other sizes than traced.
+For each sample of `op_db` and `module_db`: in the dtypes of `DTYPES`, contiguous and transposed,
+and also the in-place form, if there is one. The modes are: only the passes; `torch.compile` for
+inference and for training; and symbolic sizes, at other sizes than traced.
 
 How to read a row: how many calls in a mode were *right* (bit for bit as eager: values, inputs
-afterwards, sharing of memory, sizes and strides), *wrong*, a *crash* (another error than `Refused`,
-or the end of the process), or *refused*. The rest says nothing about the passes: eager itself
+afterwards, aliasing, sizes and strides), *wrong*, a *crash* (another error than `Refused`, or the
+end of the process), or *refused*. The other answers are not about the passes: eager itself
 *differs* from run to run; `aot_eager` differs *as* we do; the call is *undefined* in eager, is *not
 compiled* by Dynamo, *raises* in eager, or has results that are *not dense*.
 
-A sample becomes a `SampleCall`: a function of the tensors in it, wherever they are in its call;
-what is not a tensor is a constant. Eager is run twice, and the reference pass once, on equal inputs
-and from the same seed. The databases need the package expecttest, which torch does not depend on.
+A sample becomes a `SampleCall`: a function of the tensors anywhere in its arguments; all other
+arguments are constants. Eager runs twice and the reference pass once, on equal inputs and with the
+same seed. The databases need the package expecttest, which torch does not depend on.
 
-`--resume FILE` keeps the results by operator, and goes on where a run ended.
+`--resume FILE` stores the results by operator, and continues where an earlier run stopped.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ from benchmarks.tables import Table
 
 DTYPES = (torch.float32, torch.int64, torch.complex64, torch.bool, torch.bfloat16)
 LAYOUTS = ("contiguous", "transposed")
-_MOST_LISTED = 40  # samples of one operator and dtype to choose from: some yield thousands
-_MOST_ELEMENTS = 20_000  # of one sample; a larger one tests the kernel and not the passes
+_MOST_LISTED = 40  # samples considered per operator and dtype: some yield thousands
+_MOST_ELEMENTS = 20_000  # per sample; larger ones test the kernel and not the passes
 
 
 class OfTensors:
@@ -88,7 +88,7 @@ class OfTensors:
 
 @dataclass(frozen=True, slots=True)
 class SampleCall:
-    """A function, its tensors, and a name for people. `trains`: whether it has gradients."""
+    """A function, its tensors, and a name for people. `trains` says whether it has gradients."""
 
     name: str
     function: OfTensors
@@ -96,7 +96,7 @@ class SampleCall:
     trains: bool
 
     def in_layout(self, layout: str) -> SampleCall:
-        """The same call on tensors of the same values, as they are, or with other strides."""
+        """The same call on equal values, in the same layout or with other strides."""
         if layout == "contiguous":
             return self
         return replace(self, tensors=[_transposed(tensor) for tensor in self.tensors])
@@ -121,7 +121,7 @@ def subjects() -> dict[str, Any]:
         raise UserError(
             f"the databases of PyTorch's tests need {error.name}; pip install {error.name}"
         ) from error
-    # It seeds the generator within the function, and the passes refuse that.
+    # `wrapper_set_seed` seeds the generator within the function, which the passes refuse.
     vars(common_methods_invocations)["wrapper_set_seed"] = lambda op, *args, **kwargs: op(
         *args, **kwargs
     )
@@ -131,7 +131,7 @@ def subjects() -> dict[str, Any]:
 
 
 def dtypes_of(info: Any) -> list[torch.dtype]:
-    """Those of `DTYPES` in which an operator or module runs on the CPU."""
+    """The dtypes of `DTYPES` in which an operator or module runs on the CPU."""
     return [dtype for dtype in DTYPES if dtype in info.dtypes]
 
 
@@ -190,7 +190,7 @@ def _modules(info: Any, dtype: torch.dtype) -> Iterator[list[SampleCall]]:
                 continue
             module = info.module_cls(*built.args, **built.kwargs).to(dtype).train(training)
             if any(map(is_lazy, module.parameters())):
-                module(*given.args, **given.kwargs)  # it gets its parameters in a call
+                module(*given.args, **given.kwargs)  # the module gets its parameters in a call
             parameters, buffers = dict(module.named_parameters()), dict(module.named_buffers())
             state = {
                 name: tensor.detach()
@@ -211,9 +211,9 @@ def _modules(info: Any, dtype: torch.dtype) -> Iterator[list[SampleCall]]:
 
 
 def at_other_sizes(tensors: Sequence[torch.Tensor]) -> Iterator[list[torch.Tensor]]:
-    """The tensors at other sizes, in some ways of which an operator may accept one.
+    """The tensors at other sizes, in some variants of which an operator may accept one.
 
-    Equal sizes stay equal. Data are repeated, so that indices stay in range.
+    Equal sizes stay equal. Values are repeated, so that indices stay in range.
     """
     sizes = {size for tensor in tensors for size in tensor.shape if size > 1}
     firsts = {tensor.shape[0] for tensor in tensors[:1] if tensor.dim() and tensor.shape[0] > 1}
@@ -230,26 +230,26 @@ def _resized(tensor: torch.Tensor, sizes: dict[int, int]) -> torch.Tensor:
     if not tensor.numel():
         return tensor.new_empty(shape)
     repeated = tensor.flatten().repeat(count // tensor.numel() + 1)[:count].view(shape)
-    # A trace may depend on the order of the strides, and on the offset.
+    # A trace may depend on the order of strides and on the offset.
     in_order = tensor.is_contiguous() and not tensor.storage_offset()
     return repeated.contiguous() if in_order else _transposed(repeated)
 
 
-EAGER_STEP = "eager"  # the step of a call whose end is not the fault of the passes
+EAGER_STEP = "eager"  # a death in this step is not the fault of the passes
 Tensors = Sequence[torch.Tensor]
 # (function, sample inputs) -> the compiled function
 Compiler = Callable[[Function, Tensors], Function]
 
 
 class SweepAnswer(StrEnum):
-    """What is said of one call in one mode."""
+    """The result of one call in one mode."""
 
     RIGHT = "right"
     WRONG = "wrong"
     CRASH = "crash"
     REFUSED = "refused"
     EAGER_DIFFERS = "eager differs"  # from itself, from run to run
-    LIKE_AOT_EAGER = "as aot_eager"  # or torch's own trace: it differs from eager in the same way
+    LIKE_AOT_EAGER = "as aot_eager"  # or torch's own trace: it has the same differences from eager
     UNDEFINED = "undefined"  # in eager
     NOT_COMPILED = "not compiled"  # Dynamo runs the call in Python
     EAGER_RAISES = "eager raises"
@@ -302,15 +302,15 @@ def _aot_eager(function: Function, sample: Tensors, *, dynamic: bool = False) ->
 
 
 def _aot_graphs(function: Function, sample: Tensors) -> Function:
-    """`aot_eager` with the options of our backend: the graphs that the passes get, as they are."""
+    """`aot_eager` with the options of our backend: the same graphs as the passes get."""
     backend = aot_autograd(fw_compiler=boxed_nop, keep_inference_input_mutations=True)
     return _by_dynamo(backend, function, sample, dynamic=False)
 
 
 def _trace_of_torch(function: Function, sample: Tensors) -> Function:
-    """Torch's own trace with symbolic sizes, as it is, of the tensors that it then runs on.
+    """Torch's own trace with symbolic sizes, without passes, made for the tensors that it runs on.
 
-    Not of the sample: such a trace forgets its guards, and may be wrong for other sizes.
+    It is not made for the sample: a trace drops its guards, and may be wrong for other sizes.
     """
 
     def run(*tensors: torch.Tensor) -> object:
@@ -333,7 +333,7 @@ def with_gradients(compiler: Compiler) -> Compiler:
 
 @dataclass(frozen=True, slots=True)
 class Mode:
-    """A way to compile, and other ways beside it, which show what is due to torch itself.
+    """A way to compile; `beside` are other ways, which show the bugs of torch itself.
 
     `trains`: inputs require gradients, and gradients are results. `resizes`: the graph runs on
     inputs of other sizes than it was traced for.
@@ -355,7 +355,7 @@ MODES = (
     Mode(
         "symbolic sizes",
         functools.partial(_directly, sizes="symbolic"),
-        # Dynamo runs some modules in Python.
+        # A trace of torch, too, since Dynamo runs some modules in Python.
         (functools.partial(_aot_eager, dynamic=True), _trace_of_torch),
         resizes=True,
     ),
@@ -366,21 +366,21 @@ MODES = (
 
 
 def outcome(call: SampleCall, mode: Mode) -> Outcome | None:
-    """What the mode makes of a call; None if the mode is not for it."""
+    """The outcome of a call in a mode; None if the mode does not apply to it."""
     if mode.trains and not call.trains:
         return None
     result: Outcome | None = None
     others = at_other_sizes(call.tensors) if mode.resizes else ()
     for tensors in itertools.chain(others, [call.tensors]):
         result = _outcome_on(call, tensors, mode)
-        # Not all sizes are valid for the operator, nor does a graph accept all of them.
+        # Some sizes are invalid for the operator, and others are refused by the graph.
         if result is None or result.answer not in (SweepAnswer.EAGER_RAISES, SweepAnswer.REFUSED):
             break
     return result
 
 
 def _outcome_on(call: SampleCall, tensors: Tensors, mode: Mode) -> Outcome | None:
-    """The same; the graph is traced for the tensors of the call, and runs on these."""
+    """The outcome on these tensors; the graph is traced for `call.tensors`."""
     step(EAGER_STEP)
     function: Function = call.function
     fresh: Callable[[], Tensors] = functools.partial(clone_inputs, tensors)
@@ -395,7 +395,7 @@ def _outcome_on(call: SampleCall, tensors: Tensors, mode: Mode) -> Outcome | Non
         step(mode.name)
         return compare.outcome(mode)
     except Rejected as error:
-        # Of the conditions: no input requires a gradient. Else of an observation.
+        # The message is about preconditions if no input requires a gradient, else about results.
         return None if "require gradients" in str(error) else Outcome(SweepAnswer.NOT_DENSE)
 
 
@@ -413,7 +413,7 @@ class _Comparison:
         return observe(self.function, self.fresh())
 
     def _observe_compiled(self, compiler: Compiler) -> Observation:
-        # Two sets, since a build may mutate the inputs that it traces with.
+        # Two sets of inputs, since a build may mutate the inputs that it traces with.
         sample, inputs = self.sample(), self.fresh()
 
         def build_and_run(*tensors: torch.Tensor) -> object:
@@ -463,21 +463,21 @@ def _violations(eager: Observation, other: Observation) -> list[Violation]:
 
 
 def _symptoms(violations: Sequence[Violation]) -> set[tuple[str, str]]:
-    # Two compilers may raise in other words.
+    # Two compilers may raise different messages.
     return {
         (it.oracle, "" if it.oracle == "errors" else f"{it.kind} {it.place}") for it in violations
     }
 
 
 def refusal(error: BaseException | None) -> Refused | None:
-    """The refusal in an error: Dynamo raises its own from what a backend raises."""
+    """The refusal inside an error: Dynamo wraps what a backend raises."""
     while error is not None and not isinstance(error, Refused):
         error = error.__cause__ or error.__context__
     return error
 
 
 def _reason(message: str) -> str:
-    """A message without what differs from call to call, as the name of a reason."""
+    """A message without the parts that differ from call to call, as the name of a reason."""
     first = message.split("\n", 1)[0]
     plain = re.sub(r"\[[^]]*\]|'[^']*'|%?\b\w+_\d+\b|\d+(\.\d+)?", "#", first)
     return plain[:120]
@@ -489,18 +489,18 @@ def _evidence(violation: Violation, error: BaseException | None) -> str:
     return " ".join((f"{text} {type(error).__name__}" if error is not None else text).split())[:400]
 
 
-SAMPLES = 2  # of each operator and dtype
+SAMPLES = 2  # per operator and dtype
 LIMITS = Limits(seconds=120.0, nbytes=6 * 2**30)
-_SUBJECTS_PER_PROCESS = 25  # Dynamo and the caches of fakes keep memory
+_SUBJECTS_PER_PROCESS = 25  # then a new process: Dynamo and the caches of fakes leak memory
 _BAD = (SweepAnswer.WRONG, SweepAnswer.CRASH)
 
 
 @dataclass(frozen=True, slots=True)
 class Swept:
-    """What was found on one operator or module.
+    """The results of one operator or module.
 
-    `counts` by mode and answer. `refused` by mode and reason. `shown` says what was wrong, crashed
-    or could not be compared, one line each.
+    `counts` is by mode and answer, `refused` by mode and reason. `shown` has one line per call that
+    was wrong, crashed or could not be compared.
     """
 
     subject: str
@@ -509,7 +509,7 @@ class Swept:
     shown: Sequence[tuple[str, str]] = ()  # the answer, and the call with the evidence
 
     def line(self) -> str:
-        """What was found, in one line."""
+        """The results in one line."""
         answers: collections.Counter[str] = collections.Counter()
         for (_, answer), count in self.counts.items():
             answers[answer] += count
@@ -518,13 +518,13 @@ class Swept:
 
 @dataclass(frozen=True, slots=True)
 class SweepTable:
-    """All of them. `subjects` is how many there are."""
+    """The results of all subjects. `subjects` is the number of subjects there are."""
 
     subjects: int
     swept: Sequence[Swept]
 
     def tables(self) -> list[Table]:
-        """The answers by mode, what was wrong or crashed as notes, and refusals by reason."""
+        """The answers by mode, notes on wrong calls and crashes, and refusals by reason."""
         counts: collections.Counter[tuple[str, str]] = collections.Counter()
         refused: collections.Counter[tuple[str, str]] = collections.Counter()
         for result in self.swept:
@@ -563,7 +563,7 @@ def measure(
 ) -> SweepTable:
     """Sweep these subjects, or all of them, in an order that the seed decides.
 
-    No other subject is begun after that many seconds. Results are read from and added to the file
+    After `seconds`, no other subject is started. Results are read from and added to the file
     `resume`.
     """
     infos = subjects()
@@ -596,7 +596,7 @@ def _swept(name: str, process: _Process) -> Swept:
     shown: list[tuple[str, str]] = []
     samples = process.samples_of(name)
     if not isinstance(samples, list):
-        # To list samples calls no pass, so this is torch's, or ours.
+        # Listing samples calls no pass, so an error is torch's, or of the sweep.
         shown.append(
             (str(SweepAnswer.EAGER_RAISES), f"{name}, its samples: {_failure_text(samples)}")
         )
@@ -619,7 +619,7 @@ def _swept(name: str, process: _Process) -> Swept:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Names a call: an operator or module, a dtype, and which call of these."""
+    """Identifies a call: an operator or module, a dtype, and the index among its calls."""
 
     subject: str
     dtype: str
@@ -632,7 +632,7 @@ class Sample:
 
 @dataclass(slots=True)
 class _Process:
-    """An isolated process. Another one is started after a death, and now and then."""
+    """An isolated process. It is replaced after a death, and after some subjects."""
 
     samples: int
     seed: int
@@ -654,7 +654,7 @@ class _Process:
         return reply.value if isinstance(reply, Returned) else reply
 
     def outcomes(self, sample: Sample, layout: str) -> Iterator[tuple[str, Outcome]]:
-        """The outcome in each mode that is for the call, with the name of the mode."""
+        """The outcome in each mode that applies to the call, with the name of the mode."""
         for mode in MODES:
             reply = self._call("call_outcome", sample, layout, mode.name, self.samples, self.seed)
             if not isinstance(reply, Returned):
@@ -672,9 +672,9 @@ class _Process:
 
 
 def _failed_outcome(failure: Death | Raised) -> Outcome:
-    """The answer where a call returned none. The step of a death says whose fault that is.
+    """The outcome if a call returned none. The step of a death shows what is at fault.
 
-    An error is of the sweep itself, since an error of the passes is part of their outcome.
+    An error belongs to the sweep itself, since an error of the passes is part of their outcome.
     """
     died_in_eager = isinstance(failure, Death) and failure.step == EAGER_STEP
     answer = SweepAnswer.EAGER_RAISES if died_in_eager else SweepAnswer.CRASH
@@ -702,7 +702,7 @@ def _subjects() -> dict[str, Any]:
 
 
 def listed_calls(subject: str, samples: int, seed: int) -> list[Sample]:
-    """The calls of a subject, in the isolated process."""
+    """The calls of a subject; runs in the isolated process."""
     return [
         Sample(subject, str(dtype).removeprefix("torch."), index, call.name)
         for dtype in dtypes_of(_subjects()[subject])
@@ -711,7 +711,7 @@ def listed_calls(subject: str, samples: int, seed: int) -> list[Sample]:
 
 
 def call_outcome(sample: Sample, layout: str, mode: str, samples: int, seed: int) -> Outcome | None:
-    """The outcome of one call in one mode, in the isolated process."""
+    """The outcome of one call in one mode; runs in the isolated process."""
     dtype: torch.dtype = getattr(torch, sample.dtype)
     call = _calls(sample.subject, dtype, samples, seed)[sample.index]
     chosen = next(candidate for candidate in MODES if candidate.name == mode)
@@ -722,7 +722,7 @@ def call_outcome(sample: Sample, layout: str, mode: str, samples: int, seed: int
 
 
 def _write(path: Path, settings: Mapping[str, object], swept: Swept) -> None:
-    """Add a line."""
+    """Append a line."""
     line = {
         "settings": settings,
         "subject": swept.subject,

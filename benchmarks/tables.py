@@ -1,4 +1,4 @@
-"""What every benchmark returns, and how its tables are printed."""
+"""The result type of benchmarks, and how its tables are printed."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Figures(Protocol):
 
 
 def as_json(value: object) -> Any:
-    """A result in the types of JSON. A key of several parts is written as "part: part"."""
+    """A result as JSON types. A key with several parts is written as "part: part"."""
     if is_dataclass(value):
         return {field.name: as_json(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, Mapping):
