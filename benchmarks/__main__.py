@@ -1,6 +1,6 @@
 """`python -m benchmarks NAME... [--json FILE]`: run benchmarks and print their tables.
 
-Without a name, the benchmarks are listed. Names are those of modules in this folder.
+Without a name, the benchmarks are listed. A name is a module in this folder.
 """
 
 from __future__ import annotations

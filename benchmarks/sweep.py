@@ -211,7 +211,7 @@ def _modules(info: Any, dtype: torch.dtype) -> Iterator[list[SampleCall]]:
 
 
 def at_other_sizes(tensors: Sequence[torch.Tensor]) -> Iterator[list[torch.Tensor]]:
-    """The tensors at other sizes, in some variants of which an operator may accept one.
+    """The tensors at other sizes, in several variants: an operator may accept only some of them.
 
     Equal sizes stay equal. Values are repeated, so that indices stay in range.
     """

@@ -19,7 +19,7 @@ from aliasproof.ir.schemas import Facts, Kind, facts, resolve
 
 
 class OpStatus(Enum):
-    """What programs do with an overload."""
+    """The status of an overload in programs."""
 
     DRAWN = "drawn"
     REACHABLE = "reachable"  # another op that is drawn computes the same
@@ -80,7 +80,7 @@ def why_not_applicable(op: OpOverload) -> str | None:
 
 
 def _reached_through(op: OpOverload, groups: dict[str, str]) -> str | None:
-    """The drawn op that computes what an `out=` form computes: functional, in place, or `out=`."""
+    """The drawn functional, in-place or `out=` form that computes the same as an `out=` form."""
     if facts(op).kind not in (Kind.OUT, Kind.MUTATING):
         return None
     name = op.overloadpacket.__name__

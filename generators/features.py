@@ -52,7 +52,7 @@ GROUPS = (
     "custom",
 )
 
-# The groups whose ops write, or compute what a write through a view would leave.
+# The groups whose ops write, or compute the contents that a write through a view would leave.
 WRITES = {
     "in-place",
     "out=",
@@ -88,7 +88,7 @@ _PLAYED = tuple(scenario.name for scenario in SCENARIOS if scenario.play is not 
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """What programs may contain.
+    """The ops, dtypes, layouts and scenarios that programs may contain.
 
     The first dtype, group and layout are the simplest: generation shrinks towards them.
     """

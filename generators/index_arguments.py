@@ -133,7 +133,7 @@ def _indexes(
 
 
 def values_to_put(draft: Draft) -> Argument:
-    """A tensor that broadcasts to what the drawn indices select."""
+    """A tensor that broadcasts to the elements that the drawn indices select."""
     # How many elements a mask selects depends on its data, so run the selection.
     try:
         chosen = resolve("aten.index.Tensor")(draft.self, draft.value("indices"))
@@ -181,7 +181,7 @@ def as_many_as_mask(draft: Draft) -> Argument:
 def _changed_selection(
     draft: Draft, read: str, *arguments: str, accepts: Callable[[torch.Tensor], bool]
 ) -> Argument:
-    """A tensor of the scene that fits, or what is read at the indices, changed."""
+    """A tensor of the scene that fits, or the elements at the indices, changed."""
     dtype = draft.self.dtype
     fitting = draft.scene.newest_first(
         lambda t: t.dtype == dtype and accepts(t) and not draft.overlaps_self(t)

@@ -1,4 +1,4 @@
-"""Scenarios of memory: what a compiler may compute in place or in reused memory, and what not.
+"""Scenarios of memory: which tensors a compiler may compute in place or in reused memory.
 
 Each function adds a few instructions to a scene, or raises `NoChoice`.
 """
@@ -112,7 +112,7 @@ def aliased_operands(pick: Pick, scene: Scene) -> None:
     "y = x + 1; v = y.alias(); z = y + 1; v.zero_(); return y, z", "reinplaced-result-outlives"
 )
 def return_overwritten(pick: Pick, scene: Scene) -> None:
-    """Values of which an alias is overwritten afterwards.
+    """Values with an alias that is overwritten afterwards.
 
     Outputs are drawn from the newest values, so the program often returns these values.
     """

@@ -11,7 +11,7 @@ from aliasproof.oracles.observation import Observation
 from aliasproof.oracles.oracle import Needs, Oracle, StandaloneCheck, shows_some
 from aliasproof.oracles.verdict import HOLDS, Report, Violation
 
-# For a reproducer: what `aliasproof.ir.guarded_memory` does, written with torch only.
+# For a reproducer: `aliasproof.ir.guarded_memory`, written with torch only.
 GUARDED_BUFFERS = '''
 memories, pattern = [], 255
 

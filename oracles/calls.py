@@ -176,7 +176,7 @@ def matters(op: OpOverload, name: str, value: Any) -> bool:
 
 
 def unread(op: OpOverload, given: Mapping[str, Any]) -> set[str]:
-    """The arguments of which an op uses the metadata and not the contents."""
+    """The arguments whose metadata an op uses and whose contents it does not use."""
     name, names = torch_name(op), set()
     # By their documentation, `beta=0` ignores the addend, also a NaN in it.
     if given.get("beta") == 0 and name in _SCALES_ADDEND:

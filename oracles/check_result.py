@@ -56,7 +56,7 @@ class EagerResult:
     def without_tensors(self) -> EagerResult:
         """The result without tensors, so that it can be sent from process to process.
 
-        Tensors can be large, and a copy would lose what they share.
+        Tensors can be large, and copies would lose their aliasing.
         """
         return replace(self, observation=None, trace=None)
 
@@ -178,7 +178,7 @@ class Check:
         return 0 if any(result.judged for result in self.results.values()) else NOTHING_JUDGED
 
     def _repr_html_(self) -> str:
-        """A table of verdicts for a notebook, with what each target does wrong below it."""
+        """A table of verdicts for a notebook, followed by the differences of each target."""
         names = dict.fromkeys(name for one in self.results.values() for name in one.reports)
         rows = [("target", *names)]
         for target, result in self.results.items():

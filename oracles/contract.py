@@ -107,7 +107,7 @@ def _traceback(error: BaseException) -> Iterator[TracebackType]:
 def _made_of(error: BaseException) -> Iterator[BaseException]:
     """The error, then the error that it was made of, and so on.
 
-    An error raised while another one was handled counts as made of it, except after `from None`.
+    An error that was raised `from None` was made of the one that was handled; without `from`, not.
     """
     made: BaseException | None = error
     while made is not None:
@@ -178,7 +178,7 @@ class Refusal:
 
     @property
     def limitation(self) -> Limitation:
-        """What it is called where it explains a difference."""
+        """The name of this clause where it explains a difference."""
         return Limitation(f"refuses '{self.name}'", self.reason)
 
     def covers(self, error: BaseException, trace: Trace) -> bool:

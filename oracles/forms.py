@@ -43,7 +43,7 @@ COMMUTATIVE = {
 
 @functools.cache
 def functional_form(op: OpOverload) -> OpOverload | None:
-    """The overload that returns the new results of this op and then what it writes, if any."""
+    """The overload that returns the new results of this op, then its written operands; or None."""
     if not facts(op).writes or op.namespace != "aten":
         return None
     name = op.overloadpacket.__name__

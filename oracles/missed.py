@@ -42,7 +42,7 @@ Change: TypeAlias = Callable[[fx.Graph, fx.Node], None]
 
 @dataclass(frozen=True, slots=True)
 class Opportunity:
-    """A node, what could replace it, and the bytes of new storage that it would not need."""
+    """A node, its possible replacement, and the bytes of new storage that this would save."""
 
     node: str
     op: str

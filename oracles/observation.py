@@ -25,7 +25,7 @@ from aliasproof.ir.storages import bytes_of
 class Observation:
     """Inputs after the run and outputs, or the error that ended it.
 
-    `inputs` are the tensor objects that were passed. `outputs` are the leaves of what was returned,
+    `inputs` are the tensor objects that were passed. `outputs` are the leaves of the return value,
     whether in a list or a tuple: AOTAutograd returns a list for both. Tensors are kept, not copied,
     so that regions and identities stay valid while the observation lives. `before` are views of the
     inputs as they were passed: a run may give an input another shape or storage.

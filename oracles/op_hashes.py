@@ -1,4 +1,4 @@
-"""`OpHashes`: the value hashes of what a functional op computes.
+"""`OpHashes`: the value hashes of the results of a functional op.
 
 There are four sorts of ops:
 
@@ -145,7 +145,6 @@ def is_plain_sum(given: dict[str, Any]) -> bool:
 
 # --- selections -----------------------------------------------------------------------------------
 #
-# `hashes_of_selection`: ops that give elements of their operands, constants, or sums of elements.
 # `hashes_of_selection`: ops that return elements of their operands, constants, or sums of elements.
 #
 # The op itself shows which elements it selects: it runs on positions in place of values. If it adds
@@ -637,7 +636,7 @@ def _is_narrow_integer(tensor: torch.Tensor) -> bool:
 def _has_one_form(tensor: torch.Tensor, *, zeros_differ: bool) -> bool:
     """Whether all kernels give the same bits.
 
-    NaN has several forms. Zero may have either sign, in complex numbers whatever the op.
+    NaN has several forms. Zero may have either sign if `zeros_differ`, and in complex numbers.
     """
     if not _is_inexact(tensor):
         return True

@@ -41,7 +41,7 @@ def shows_some(violation: Violation, output: str) -> bool:
 
 
 def shows_elements(violation: Violation, output: str) -> bool:
-    """Whether the elements that a script printed are those of the evidence."""
+    """Whether a script printed the elements of the evidence."""
     keys = ("wrong elements", "elements", "first wrong index", "eager", "target")
     count, of, index, *values = (_pattern(violation.evidence.get(key)) for key in keys)
     found = ELEMENTS.format(count=count, of=of, index=index, expected=values[0], actual=values[1])

@@ -246,7 +246,7 @@ INPUT_LEFT = "leaves an input overwritten"
 
 @dataclass(frozen=True, slots=True)
 class StageRead:
-    """One read: the reader (the output node is the caller), what it reads, where, the versions."""
+    """One read: the reader (the output node is the caller), the operand, its location, versions."""
 
     node: fx.Node
     what: str
@@ -261,7 +261,7 @@ class StageRead:
 
 @dataclass(slots=True)
 class Meaning:
-    """What a functional stage means.
+    """The meaning of a functional stage: the versions that each read must get.
 
     `numbers` and `forms` have each node's number and the form of its call, by name. `reads` has the
     versions that each node reads, `outputs` those that the caller gets, and `inputs` those that it
@@ -301,7 +301,7 @@ class Overwritten(NamedTuple):
 
 
 class StageComparison:
-    """Replays the later stage, and compares what is read there with what the stage before means."""
+    """Replays the later stage, and compares its reads with those of the stage before."""
 
     def __init__(self, before: StageRun, run: StageRun) -> None:
         self.before = before
@@ -393,7 +393,7 @@ class StageComparison:
         # A storage that shrank: the rest is not there any more.
         actual, meant = memory.storages[number][:nbytes], meant[:nbytes]
         wrong = (meant != actual) | (actual == 0)
-        # A negative version is what the caller passed, so the input must end as it began.
+        # The caller passed bytes with a negative version, so the input must end as it began.
         for kind, which in (
             (INPUT_LEFT, wrong & (meant < 0)),
             (LATER_READ, wrong & (meant >= 0)),
@@ -432,7 +432,7 @@ class StageComparison:
         overwrites: list[Overwritten] = []
         storage = read.location.storage
         left = overwriters(memory, at, storage, addresses[known], meant[known], overwrites)
-        # No violation: what was read may be right, as another computation of the same value.
+        # No violation: the read may be correct, as another computation of the same value.
         if left.size or not known.all():
             self.unknown.append(
                 f"{read.reader} reads {read.what}, which cannot be matched with what it reads in "

@@ -1,4 +1,4 @@
-"""Uninterpreted execution: each op runs on value hashes beside the real values.
+"""Uninterpreted execution: each op runs on value hashes in addition to the real values.
 
 Each byte of memory has a value hash of 64 bits. The rules:
 

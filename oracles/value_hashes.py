@@ -120,7 +120,7 @@ def of_constant(tensor: torch.Tensor) -> Array:
     """The hashes of a tensor whose data depend on no input: its sizes, then the bytes."""
     if tensor._is_zerotensor():  # forward mode's placeholder for a missing tangent has no memory
         tensor = torch.zeros(tensor.shape, dtype=tensor.dtype)
-    # Lazy bits are resolved: the hash is that of the value, not of its storage.
+    # Lazy bits are resolved: the hash belongs to the value, not to its storage.
     plain = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous()
     # A copy, since torch does not resize a storage that numpy shares.
     data = bytes_of(plain.untyped_storage()).clone().numpy()
@@ -312,7 +312,7 @@ class HashedMemory:
         return element_hashes(self.read(tensor))
 
     def write(self, tensor: torch.Tensor, hashes: Array) -> None:
-        """Store what a tensor shows from now on."""
+        """Store the hashes that a tensor shows from now on."""
         self._stored_hashes(tensor)[...] = with_lazy_bits(tensor, hashes)
 
     def _stored_hashes(self, tensor: torch.Tensor) -> Array:

@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 
 class Verdict(Enum):
-    """What an oracle found.
+    """The answer of an oracle.
 
     A target is wrong only if that is proved, and correct only if that was checked.
     `DOCUMENTED` is a difference from eager that the target's documentation states.

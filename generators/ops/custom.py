@@ -43,7 +43,7 @@ def beside(draft: Draft) -> Argument:
 
 
 def beside_or_none(draft: Draft) -> Argument:
-    """Like `beside`, or None."""
+    """An operand as `beside` draws it, or None."""
     return None if draft.pick.chance(25) else beside(draft)
 
 

@@ -130,7 +130,7 @@ def membership(sketch: Sketch) -> None:
 
 @form("containers", place=EVERYWHERE)
 def iterator_kept(sketch: Sketch) -> None:
-    """An iterator that continues after a write to what it iterates over."""
+    """An iterator that continues after a write to the object that it iterates over."""
     name, value, it = of_type(sketch, list), sketch.tensor(), sketch.fresh("it")
     kinds = ["(item for item in {0})", "zip({0}, {0})", "enumerate({0})", "reversed({0})"]
     made = sketch.pick.one(kinds)

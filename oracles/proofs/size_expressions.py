@@ -1,6 +1,6 @@
 """Values of symbolic sizes: one expression at given sizes, or many expressions compiled at once.
 
-Expressions are those of torch's symbolic sizes: sympy's, with torch's own quotients, remainders,
+Expressions come from torch's symbolic sizes: sympy's, with torch's own quotients, remainders,
 minima and maxima.
 """
 

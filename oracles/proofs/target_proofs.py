@@ -1,4 +1,4 @@
-"""`TargetProofs`: what is proved about the pairs of inputs and outputs of one target."""
+"""`TargetProofs`: proofs about the pairs of inputs and outputs of one target."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ from aliasproof.oracles.smt import Disjoint, Unknown
 # proof names the one that succeeds.
 #
 # 1. After, the two are in different storages; or their relative layout is the same as before,
+#    expression by expression.
 # 2. Sampled sizes are tried one by one; they can only refute. Or z3 proves that two elements share
 #    a byte in eager at all sizes, so the target cannot add an alias.
-#    a byte in eager at all sizes, so there is nothing to add.
 # 3. z3 proves that no byte is in both, with sizes and indices as unknowns.
+# 4. z3 proves that the relative layout is the same as before at all sizes.
 # 5. z3 repeats 3 with exact products. Sizes that it proposes and that do not refute are excluded,
 #    and the search continues.
-#    excluded, and the search goes on.
 # 6. All sizes in range are tried one by one, as far as time allows.
 #
 # Products of unknowns (an index times a symbolic stride) make such questions hard. In 3 and 4 a
@@ -96,7 +96,7 @@ class PairQuestion:
     # Made once, since two steps use them: the question whether the two share a byte in the target.
     _encoding: SizeEncoding | None = None
     _wanted: list[Any] = field(default_factory=list)
-    _compiled: tuple[CompiledPair, ...] | None = None  # of the target; of eager, if in one storage
+    _compiled: tuple[CompiledPair, ...] | None = None  # after; before, too, if in one storage
 
     def __post_init__(self) -> None:
         self.deadline = time.perf_counter() + self.limit
