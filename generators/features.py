@@ -147,7 +147,7 @@ def for_code_generation(features: Features, seed: int) -> Features:
     return replace(features, loops=LOOPS_SHARE) if seed % 2 else features
 
 
-def without(features: Features, left_out: frozenset[str]) -> Features:
+def exclude_features(features: Features, left_out: frozenset[str]) -> Features:
     """The features without the groups, layouts and dtypes of these names; the simplest stay."""
     groups = tuple(name for name in features.groups if name not in left_out)
     return replace(

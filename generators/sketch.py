@@ -43,14 +43,14 @@ class Block:
 Node: TypeAlias = str | Block
 
 
-def rendered(nodes: Sequence[Node], depth: int = 0) -> Iterator[str]:
+def render_lines(nodes: Sequence[Node], depth: int = 0) -> Iterator[str]:
     """The lines of statements; an empty block has `pass`."""
     for node in nodes:
         if isinstance(node, str):
             yield INDENT * depth + node
             continue
         yield INDENT * depth + node.header
-        yield from rendered(node.body or ["pass"], depth + 1)
+        yield from render_lines(node.body or ["pass"], depth + 1)
 
 
 class Reached(BaseException):
@@ -83,7 +83,7 @@ class Names:
 
 
 @contextmanager
-def eagerly() -> Iterator[None]:
+def plain_eager_context() -> Iterator[None]:
     """Run as a user runs eager: without warnings, and with nothing compiled."""
     stance = torch.compiler.set_stance("force_eager")
     with torch.enable_grad(), warnings.catch_warnings(action="ignore"), stance, limited():
@@ -234,7 +234,7 @@ class Sketch:
     def source(self) -> str:
         """The current text."""
         parts = [[*IMPORTS]]
-        parts += [list(rendered([node])) for node in (*self.module, self.program, self.calls)]
+        parts += [list(render_lines([node])) for node in (*self.module, self.program, self.calls)]
         body = "\n\n".join("\n".join(part) for part in parts)
         return f"{body}\n    return locals()\n"
 
@@ -246,7 +246,7 @@ class Sketch:
         program = PythonProgram(self.source())
         try:
             seed_generators()
-            with eagerly():
+            with plain_eager_context():
                 program.run()
         except Exception as error:
             if not isinstance(error, RuntimeError) or VERSION_ERROR not in str(error):
@@ -266,7 +266,7 @@ class Sketch:
         self.point.pop()
         seed_generators()
         try:
-            with eagerly(), running(text, probe=probe) as module:
+            with plain_eager_context(), running(text, probe=probe) as module:
                 module[CALLS](module[COMPILED])
         except Reached:
             self.names = self._names(frames[-1], frames[-1].f_globals)

@@ -232,6 +232,6 @@ def text_of(name: str) -> str:
     return before + _function(name, forward, backward, more)
 
 
-def taken(name: str) -> int:
+def tensor_count(name: str) -> int:
     """The number of tensors that this Function takes."""
     return FUNCTIONS[name][0].partition(":")[0].count(",") + 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from aliasproof.generators.python_forms.class_texts import FUNCTIONS, taken, text_of
+from aliasproof.generators.python_forms.class_texts import FUNCTIONS, tensor_count, text_of
 from aliasproof.generators.python_forms.tensor_forms import EVERYWHERE, view_of
 from aliasproof.generators.sketch import Block, Sketch, form
 
@@ -58,7 +58,7 @@ def gradient_of(sketch: Sketch) -> None:
 def custom_function(sketch: Sketch) -> None:
     name = sketch.pick.one(list(FUNCTIONS))
     arguments = [sketch.tensor(is_real)]
-    if taken(name) == 2:
+    if tensor_count(name) == 2:
         shape = sketch.at(arguments[0]).shape
         arguments.append(sketch.tensor(lambda it: is_real(it) and it.shape == shape))
     call = f"{sketch.fresh('r')} = {name}.apply({', '.join(arguments)})"

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from aliasproof.generators.rules.kept_matches import kept, shipped
+from aliasproof.generators.rules.kept_matches import look_up, shipped
 from aliasproof.generators.rules.operator_calls import CALLS, operators, plain_call
 from aliasproof.generators.rules.pattern_walk import in_place_forms
 from aliasproof.generators.rules.plain_matches import (
@@ -83,7 +83,7 @@ def match_of(rule: str, kind: str, number: int) -> Program | str:
     """A program with a match of the rule and nothing else, or the reason why there is none."""
     if rule.startswith(OF_OPERATORS):  # the search takes a moment
         return plain_call(rule, kind, number)
-    return kept(plain_match, rule, kind, number)
+    return look_up(plain_match, rule, kind, number)
 
 
 def pair_of(turn: int, *, frozen: bool = False, written: bool = False) -> tuple[str, str]:

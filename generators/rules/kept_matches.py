@@ -1,4 +1,4 @@
-"""`kept`: results of searches for plain matches, so that a campaign need not search.
+"""`look_up`: results of searches for plain matches, so that a campaign need not search.
 
 A search takes as long as many programs. For some versions of torch, the package has a file with all
 matches, written by `tests/generators/ship_matches.py`. For other versions, the result of a search
@@ -75,7 +75,7 @@ def _from_json(value: Any) -> Found:
     return str(value["none"]) if "none" in value else from_json(value["program"])
 
 
-def kept(search: Callable[[str, str, int], Found], rule: str, kind: str, number: int) -> Found:
+def look_up(search: Callable[[str, str, int], Found], rule: str, kind: str, number: int) -> Found:
     """The result of the search, from a file if it is there."""
     key = key_of(rule, kind, number)
     if key in shipped().matches:

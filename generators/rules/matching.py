@@ -35,7 +35,7 @@ from aliasproof.ir.program import Program
 from aliasproof.ir.values import input_tensors
 
 
-def traced(program: Program, *, frozen: bool = False) -> fx.GraphModule:
+def trace_for_rules(program: Program, *, frozen: bool = False) -> fx.GraphModule:
     """The graph that a rule sees if no other rule changes it before.
 
     If `frozen`, the last half of the inputs are constants, as in the variant 'freezing'.
@@ -60,7 +60,7 @@ def refusal(entry: PatternEntry, program: Program, *, frozen: bool = False) -> s
     Rules that run after differentiation see `reshape` in place of `view`.
     """
     try:
-        graph = traced(program, frozen=frozen)
+        graph = trace_for_rules(program, frozen=frozen)
     except Exception:  # noqa: BLE001 - a fake kernel of torch refuses what eager accepts
         return NO_MATCH
     reason = _refusal_in(entry, graph)

@@ -29,9 +29,9 @@ from aliasproof.generators.rules.plain_matches import (
     USUAL,
     WORDS,
     draw_shape,
+    drop_unread_inputs,
     has_kind,
     inputs_of,
-    pruned,
 )
 from aliasproof.generators.scenario_steps import fresh
 from aliasproof.generators.scene import NoChoice, Pick, Scene
@@ -298,7 +298,7 @@ def _drawn(name: str, pick: Pick, kind: str, number: int) -> Program:
             outputs += call_by_schema(pick, scene, other, last)
     if not all(scene.values[result].layout == torch.strided for result in results):
         raise NoChoice("gives a tensor that is not strided")
-    return _played_again(pruned(scene.program(outputs)))
+    return _played_again(drop_unread_inputs(scene.program(outputs)))
 
 
 def _played_again(program: Program) -> Program:

@@ -308,18 +308,18 @@ class FoundMatch:
 
 def plain_match(rule: str, kind: str, number: int) -> Program | str:
     """The program of this number, or the reason why there is none."""
-    result = found(rule, kind, number)
+    result = find_match(rule, kind, number)
     return result.refused if result.program is None else result.program
 
 
 @functools.cache
-def found(rule: str, kind: str, number: int) -> FoundMatch:
+def find_match(rule: str, kind: str, number: int) -> FoundMatch:
     """The result of the search for the program of this number."""
     reason = out_of_reach(rule)
     if reason is not None:
         return FoundMatch(refused=reason)
-    usual = None if (kind, number) == (USUAL, 0) else found(rule, USUAL, 0)
-    first = found(rule, kind, 0) if number else usual
+    usual = None if (kind, number) == (USUAL, 0) else find_match(rule, USUAL, 0)
+    first = find_match(rule, kind, 0) if number else usual
     for earlier in (usual, first):
         if earlier is not None and earlier.program is None:  # the search was long and failed
             return earlier
@@ -419,7 +419,7 @@ def _walked(rule: str, pick: Pick, kind: str) -> Program:
     outputs = [
         name for call in scene.instructions for name in call.results if name not in read
     ] or list(scene.instructions[-1].results)
-    return pruned(scene.program(outputs))
+    return drop_unread_inputs(scene.program(outputs))
 
 
 def with_constants(pick: Pick, program: Program) -> Program:
@@ -435,7 +435,7 @@ def with_constants(pick: Pick, program: Program) -> Program:
     return _with_inputs(program, views)
 
 
-def pruned(program: Program) -> Program:
+def drop_unread_inputs(program: Program) -> Program:
     """The program without the inputs that no call reads; each of the rest gets its own storage."""
     read = {name for call in program.instructions for name in call.refs}
     views = [view for view in program.inputs if view.name in read]

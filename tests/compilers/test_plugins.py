@@ -12,7 +12,7 @@ import torch
 
 from aliasproof import plugins
 from aliasproof.compilers.executorch import executorch
-from aliasproof.generators.features import Features, without
+from aliasproof.generators.features import Features, exclude_features
 from aliasproof.plugins import CompilerPlugin
 from aliasproof.targets import names, registry
 
@@ -127,7 +127,7 @@ def test_a_group_stands_for_its_targets() -> None:
 
 
 def test_campaigns_draw_nothing_that_is_always_refused() -> None:
-    drawn = without(Features(groups=("view", "foreach")), executorch.REFUSED)
+    drawn = exclude_features(Features(groups=("view", "foreach")), executorch.REFUSED)
     assert drawn.groups == ("view", "in-place")
     assert torch.complex64 not in drawn.dtypes
     assert torch.float32 in drawn.dtypes

@@ -14,8 +14,8 @@ from aliasproof.generators.rules.derived import numbers_of, rules_of_torch
 from aliasproof.generators.rules.kept_matches import (
     Found,
     found_to_json,
-    kept,
     key_of,
+    look_up,
     shipped,
     shipped_file,
 )
@@ -25,7 +25,7 @@ from aliasproof.generators.rules.plain_matches import KINDS, plain_match
 def matches_of(rule: str) -> dict[tuple[str, int], Found]:
     """All matches of a rule, or why there is none."""
     pairs = [(kind, number) for kind in KINDS for number in range(numbers_of(rule))]
-    return {pair: kept(plain_match, rule, *pair) for pair in pairs}
+    return {pair: look_up(plain_match, rule, *pair) for pair in pairs}
 
 
 def main() -> None:

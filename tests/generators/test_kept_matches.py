@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from aliasproof.generators.rules import kept_matches
-from aliasproof.generators.rules.kept_matches import kept
+from aliasproof.generators.rules.kept_matches import look_up
 from aliasproof.ir.program import Input, Instruction, Program, Ref, Storage
 
 PROGRAM = Program(
@@ -49,18 +49,18 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 @pytest.mark.parametrize("finds", [PROGRAM, "eager accepts no draw: it is planted"])
 def test_another_process_has_what_one_found(folder, finds) -> None:
     first, second = Search(finds), Search("not asked")
-    assert kept(first, "rule", "usual", 0) == finds
+    assert look_up(first, "rule", "usual", 0) == finds
     again()
-    assert kept(second, "rule", "usual", 0) == finds
+    assert look_up(second, "rule", "usual", 0) == finds
     assert (first.asked, second.asked) == (1, 0)
-    assert kept(second, "rule", "usual", 1) == "not asked"
+    assert look_up(second, "rule", "usual", 1) == "not asked"
 
 
 def test_a_change_of_the_sources_has_a_file_of_its_own(folder, monkeypatch) -> None:
-    kept(Search(PROGRAM), "rule", "usual", 0)
+    look_up(Search(PROGRAM), "rule", "usual", 0)
     monkeypatch.setattr(torch.version, "git_version", "another")
     again()
-    assert kept(Search("new"), "rule", "usual", 0) == "new"
+    assert look_up(Search("new"), "rule", "usual", 0) == "new"
     assert len(list(folder.glob("*.sqlite"))) == 2
 
 
@@ -75,33 +75,33 @@ def test_a_change_of_the_sources_has_a_file_of_its_own(folder, monkeypatch) -> N
     ],
 )
 def test_a_damaged_entry_is_searched_again_and_replaced(folder, text: str) -> None:
-    kept(Search(PROGRAM), "rule", "usual", 0)
+    look_up(Search(PROGRAM), "rule", "usual", 0)
     (file,) = folder.glob("*.sqlite")
     with sqlite3.connect(file) as other:
         other.execute("UPDATE matches SET found = ?", (text,))
     other.close()
     again()
     search = Search(PROGRAM)
-    assert kept(search, "rule", "usual", 0) == PROGRAM == kept(search, "rule", "usual", 0)
+    assert look_up(search, "rule", "usual", 0) == PROGRAM == look_up(search, "rule", "usual", 0)
     assert search.asked == 1
 
 
 def test_without_a_file_each_process_searches(folder, monkeypatch) -> None:
     folder.parent.mkdir(exist_ok=True)
     folder.write_text("a file where the folder should be")
-    assert kept(Search(PROGRAM), "rule", "usual", 0) == PROGRAM
+    assert look_up(Search(PROGRAM), "rule", "usual", 0) == PROGRAM
     monkeypatch.setenv("ALIASPROOF_CACHE", "")
     again()
-    assert kept(Search("other"), "rule", "usual", 0) == "other"
+    assert look_up(Search("other"), "rule", "usual", 0) == "other"
 
 
 def test_a_file_that_is_none_of_sqlite_is_left_alone(folder) -> None:
-    kept(Search(PROGRAM), "rule", "usual", 0)
+    look_up(Search(PROGRAM), "rule", "usual", 0)
     again()
     for each in folder.iterdir():
         each.write_bytes(b"not a database" * 100)
     search = Search(PROGRAM)
-    assert kept(search, "rule", "usual", 0) == PROGRAM
+    assert look_up(search, "rule", "usual", 0) == PROGRAM
     assert search.asked == 1
 
 

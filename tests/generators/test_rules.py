@@ -32,7 +32,7 @@ from aliasproof.generators.rules.plain_matches import (
     NUMBER,
     OTHER_DTYPE,
     USUAL,
-    found,
+    find_match,
     has_kind,
     is_frozen,
     is_written,
@@ -136,9 +136,9 @@ def test_a_dropout_that_drops_nothing_is_replaced() -> None:
 
 def test_a_setting_that_a_check_asks_for_is_found() -> None:
     two_products = "post_grad.pass_patterns[1]/mm_plus_mm(aten.add)"
-    assert found(two_products, USUAL, 0).setting == ("max_autotune", True)
+    assert find_match(two_products, USUAL, 0).setting == ("max_autotune", True)
     first = "joint_graph.patterns/_sfdp_pattern_1_inference(aten.view.default)"
-    same_calls = found(
+    same_calls = find_match(
         "joint_graph.patterns/_sfdp_pattern_3_inference(aten.view.default)", USUAL, 0
     )
     assert same_calls.refused.startswith(f"{first} comes first")

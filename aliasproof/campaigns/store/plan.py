@@ -14,7 +14,7 @@ from typing import Any
 from aliasproof.campaigns.failure.codec import decoded
 from aliasproof.corpus.bug_files import known_bugs
 from aliasproof.corpus.known_bug import KnownBug
-from aliasproof.generators.features import Features, for_code_generation, swarm, without
+from aliasproof.generators.features import Features, exclude_features, for_code_generation, swarm
 from aliasproof.generators.scenarios_of_memory import CUSTOM_SCENARIOS
 from aliasproof.generators.strategies import TURNS_PER_SEED, sample
 from aliasproof.ir.devices import CPU, is_device_name, on_device
@@ -170,7 +170,7 @@ class Shard:
         if target.generates_code:
             features = for_code_generation(features, self.seed)
         if target.left_out:
-            features = without(features, target.left_out)
+            features = exclude_features(features, target.left_out)
         return features if self.rules is None else replace(features, rules=self.rules)
 
     def patches(self) -> Iterable[KnownBug]:
