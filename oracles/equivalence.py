@@ -30,7 +30,7 @@ from aliasproof.ir.storages import entries_of
 from aliasproof.oracles.contract import Contract, Difference, Promise
 from aliasproof.oracles.oracle import Needs, Oracle
 from aliasproof.oracles.uninterpreted import UninterpretedMode
-from aliasproof.oracles.value_hashes import Array, SymbolicValues, element_hashes, grown
+from aliasproof.oracles.value_hashes import Array, SymbolicValues, element_hashes, extend_hashes
 from aliasproof.oracles.verdict import Report, Verdict, Violation
 
 # --- stored differences ---------------------------------------------------------------------------
@@ -276,7 +276,7 @@ def _same_size(index: int, *runs: ValueHashes) -> tuple[Array, ...]:
     """
     # The bytes that the other storage lacks count as unwritten there.
     most = max(run.storages[index].size for run in runs)
-    return tuple(grown(run.storages[index], most, run.seed) for run in runs)
+    return tuple(extend_hashes(run.storages[index], most, run.seed) for run in runs)
 
 
 def _violation(what: str, index: int, eager: ValueHashes, target: ValueHashes) -> Violation:

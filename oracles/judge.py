@@ -54,7 +54,7 @@ EVERY_ORACLE = tuple(oracle.name for oracle in ORACLES)
 ON_MEMORY = (bounds.ORACLE, uninitialised.ORACLE)
 
 
-def asked(*, paths: bool, memory: bool) -> tuple[str, ...]:
+def oracle_names(*, paths: bool, memory: bool) -> tuple[str, ...]:
     """The names of the oracles that apply to runs, in their order.
 
     `paths` says whether outputs have paths, and `memory` whether buffers are guarded.
@@ -94,7 +94,7 @@ def judge(contract: Contract, eager: Observation, target: Observation, trace: Tr
         # Both raise in the backward pass. A compiler may refuse at compile time a function whose
         # backward pass raises. If both calls returned, the results before that pass are compared.
         return judge(contract, eager.called, target.called, trace)
-    names = asked(paths=bool(eager.paths or target.paths), memory=target.memory is not None)
+    names = oracle_names(paths=bool(eager.paths or target.paths), memory=target.memory is not None)
     asked_here = (oracle for oracle in ORACLES if oracle.name in names)
     errors, *others = (oracle for oracle in asked_here if oracle.needs is Needs.RESULTS)
     # A run that raised leaves outputs and inputs in an intermediate state.

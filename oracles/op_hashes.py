@@ -54,7 +54,7 @@ from aliasproof.oracles.value_hashes import (
     element,
     element_hashes,
     hash_of,
-    mixed,
+    mix_hashes,
     negative,
     of_constant,
     sequence,
@@ -135,7 +135,7 @@ def product(memory: HashedMemory, left: torch.Tensor, right: torch.Tensor) -> Ar
     ours, theirs = digests(rows), digests(columns)
     # A sum, since the two factors of a term commute.
     both = ours + theirs if right.dim() == 1 else ours[..., :, None] + theirs[..., None, :]
-    return mixed(np.asarray(start + both))
+    return mix_hashes(np.asarray(start + both))
 
 
 def is_plain_sum(given: dict[str, Any]) -> bool:
@@ -225,8 +225,8 @@ def _selected(
     at = share(counted * np.arange(len(elements))).astype(np.int64)
     made[times == 1] = elements[at[times == 1]]
     if adds:
-        each = mixed(element_hashes(elements)) * counted.astype(np.uint64)
-        totals = mixed(_sums(each, share) + hash_of("sum", result.dtype))
+        each = mix_hashes(element_hashes(elements)) * counted.astype(np.uint64)
+        totals = mix_hashes(_sums(each, share) + hash_of("sum", result.dtype))
         made[times > 1] = spread(totals, result.element_size())[times > 1]
         if memory.symbols is not None:
             memory.symbols.note(element_hashes(made[times > 1]), lambda index: "sum of elements")
@@ -553,7 +553,7 @@ class OpHashes:
         for position, elements in enumerate(read):
             total = total + elements * OPERANDS[position * distinct]
         sizes = tuple(result.shape)
-        made = spread(mixed(np.broadcast_to(total, sizes)), result.element_size())
+        made = spread(mix_hashes(np.broadcast_to(total, sizes)), result.element_size())
         if self.memory.symbols is not None:
             label = _label(op, plain)
             operands_read = [np.broadcast_to(elements, sizes) for elements in read]

@@ -47,7 +47,7 @@ _FACTORS = np.array([0xBF58476D1CE4E5B9, 0x94D049BB133111EB], np.uint64)
 _POSITIONS = _constants("positions", 1 << 12) | _ODD
 
 
-def mixed(hashes: Array) -> Array:
+def mix_hashes(hashes: Array) -> Array:
     """Each hash scrambled by the finalizer of splitmix64.
 
     Without it, sums of hashes would cancel from op to op: `x + y - y` would hash like `x`.
@@ -62,7 +62,7 @@ def mixed(hashes: Array) -> Array:
 
 def sequence(start: np.uint64, count: int) -> Array:
     """`count` different hashes that depend on `start`."""
-    return mixed(start + np.arange(1, count + 1, dtype=np.uint64) * _STEP)
+    return mix_hashes(start + np.arange(1, count + 1, dtype=np.uint64) * _STEP)
 
 
 @functools.lru_cache(maxsize=256)
@@ -76,7 +76,7 @@ def unwritten(count: int, seed: int) -> Array:
     return initial("unwritten", seed, count)
 
 
-def grown(hashes: Array, count: int, seed: int) -> Array:
+def extend_hashes(hashes: Array, count: int, seed: int) -> Array:
     """The hashes of a storage that was resized to `count` bytes: the new ones are unwritten."""
     return np.concatenate((hashes, unwritten(count, seed)[hashes.size :]))
 
@@ -103,7 +103,7 @@ def digests(elements: Array) -> Array:
     count = elements.shape[-1]
     # Weights depend on the position, so a permutation has another digest.
     weights = _POSITIONS if count <= _POSITIONS.size else sequence(_STEP, count)
-    per_row: Array = mixed(elements) @ weights[:count]
+    per_row: Array = mix_hashes(elements) @ weights[:count]
     return per_row
 
 
@@ -300,7 +300,7 @@ class HashedMemory:
         if stored is None:  # not an input and not made in the run: a constant
             stored = self._storages[storage._cdata] = HashedStorage(storage, of_storage(storage))
         if storage.nbytes() > stored.hashes.size:  # it was resized
-            stored.hashes = grown(stored.hashes, storage.nbytes(), self.seed)
+            stored.hashes = extend_hashes(stored.hashes, storage.nbytes(), self.seed)
         return stored.hashes
 
     def read(self, tensor: torch.Tensor) -> Array:
@@ -336,7 +336,7 @@ class HashedMemory:
             return hashes
         # One hash per element: a cast mixes all bytes of an element.
         read = element_hashes(hashes)
-        made = spread(mixed(read + hash_of("to", old, new)), new.itemsize)
+        made = spread(mix_hashes(read + hash_of("to", old, new)), new.itemsize)
         if self.symbols is not None:
             self.symbols.note(element_hashes(made), lambda index: str(new), [read])
         return made

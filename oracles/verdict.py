@@ -192,18 +192,18 @@ _PLACE = re.compile(r"\b(?:input|output) \d+\b")
 _ELEMENT = re.compile(r"\bx(\d+)\b")
 
 
-def renamed(text: str, names: PlaceNames) -> str:
+def rename_places(text: str, names: PlaceNames) -> str:
     """A text with names in place of indices."""
     return _PLACE.sub(lambda place: names.get(place[0], place[0]), text) if names else text
 
 
-def renamed_report(report: Report, names: PlaceNames) -> Report:
+def rename_report(report: Report, names: PlaceNames) -> Report:
     """A report with names in place of indices."""
     if not names:
         return report
     return replace(
         report,
-        reason=renamed(report.reason, names),
+        reason=rename_places(report.reason, names),
         violations=tuple(_violation(violation, names) for violation in report.violations),
         documented=tuple(
             Documented(_violation(documented.difference, names), documented.limitation)
@@ -221,13 +221,13 @@ def _violation(violation: Violation, names: PlaceNames) -> Violation:
         key: _evidence(value, names, symbolic=symbolic) if isinstance(value, str) else value
         for key, value in violation.evidence.items()
     }
-    return replace(violation, place=renamed(violation.place, names), evidence=evidence)
+    return replace(violation, place=rename_places(violation.place, names), evidence=evidence)
 
 
 def _evidence(text: str, names: PlaceNames, *, symbolic: bool) -> str:
     if symbolic:
         text = _ELEMENT.sub(lambda match: _tensor(match, names), text)
-    return renamed(text, names)
+    return rename_places(text, names)
 
 
 def _tensor(match: re.Match[str], names: PlaceNames) -> str:

@@ -12,7 +12,7 @@ from aliasproof.ir.storages import bytes_of
 from aliasproof.oracles.check_result import Row
 from aliasproof.oracles.errors import message_of
 from aliasproof.oracles.observation import Observation
-from aliasproof.oracles.verdict import PlaceNames, renamed
+from aliasproof.oracles.verdict import PlaceNames, rename_places
 
 SHARED_STORAGE = "in one storage"
 SHARED = "share bytes"  # the row with the pairs of tensors that share bytes
@@ -99,8 +99,8 @@ def named_rows(
     """All rows, including those of an earlier call, with names instead of indices."""
     for place, ours, theirs in (*first_call_rows(first_call), *rows(eager, target)):
         if place.startswith((SHARED, SHARED_STORAGE)):
-            ours, theirs = renamed(ours, names), renamed(theirs, names)
-        yield renamed(place, names), ours, theirs
+            ours, theirs = rename_places(ours, names), rename_places(theirs, names)
+        yield rename_places(place, names), ours, theirs
 
 
 def _error_text(error: Exception | None) -> str:

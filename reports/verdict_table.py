@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.text import Text
 
 from aliasproof.oracles.check_result import Check, EagerResult, TargetResult
-from aliasproof.oracles.verdict import Report, Verdict, Violation, renamed
+from aliasproof.oracles.verdict import Report, Verdict, Violation, rename_places
 from aliasproof.reports.console import (
     FILE_WIDTH,
     counted,
@@ -232,7 +232,7 @@ def _print_eager(console: Console, eager: EagerResult) -> None:
             break
         text = in_lines(output, min(left, MOST_LINES_OF_OUTPUT))
         left -= len(text.splitlines())
-        table.add_row(f"eager {renamed(f'output {index}', eager.names)}", text)
+        table.add_row(f"eager {rename_places(f'output {index}', eager.names)}", text)
     print_table(console, table)
     if table.row_count < len(eager.outputs):
         print_lines(console, f"and {counted(len(eager.outputs) - table.row_count, 'more output')}")

@@ -22,7 +22,7 @@ from aliasproof.oracles.check_result import Check, TargetResult
 from aliasproof.oracles.judge import EVERY_ORACLE, all_not_applicable
 from aliasproof.oracles.missed import Opportunity, missed_opportunities
 from aliasproof.oracles.observation import Observation
-from aliasproof.oracles.verdict import PlaceNames, Report, Verdict, Violation, renamed_report
+from aliasproof.oracles.verdict import PlaceNames, Report, Verdict, Violation, rename_report
 from aliasproof.reports.side_by_side import named_rows
 from aliasproof.reports.verdict_table import Shown, check_text
 from aliasproof.targets.names import CHECKED
@@ -142,7 +142,7 @@ def check_target(
         reports = split_by_layer(case, target, trial, reports)
     reports = _admit_opaque(reports, prepared.opaque, eager.observation)
     violation = next((one for report in reports.values() for one in report.violations), None)
-    reports = {name: renamed_report(report, eager.names) for name, report in reports.items()}
+    reports = {name: rename_report(report, eager.names) for name, report in reports.items()}
     result = _result(target, reports, trial, eager.names)
     if violation is not None and not without_graphs:
         result = replace(result, wrong_part=_wrong_part(case, target, trial, violation))

@@ -35,7 +35,7 @@ from aliasproof.judge.trial import Case, quiet_torch
 from aliasproof.minimization.minimize_session import lift
 from aliasproof.oracles.check_result import TargetResult
 from aliasproof.oracles.given_tolerance import compare_within
-from aliasproof.oracles.judge import asked
+from aliasproof.oracles.judge import oracle_names
 from aliasproof.processes.isolation import step
 from aliasproof.reports.console import output_for_results
 from aliasproof.targets import inductor
@@ -98,7 +98,7 @@ def begin(request: CheckRequest) -> Begun:
     after = {name: row.after for name, row in _prepared.rows.items()}
     is_named = _prepared.called is not None  # the results of a call have paths
     plain = {row.target.name.partition(":")[0] for row in _prepared.rows.values()}
-    oracles = asked(paths=is_named, memory=inductor.TARGET.name in plain)
+    oracles = oracle_names(paths=is_named, memory=inductor.TARGET.name in plain)
     return Begun(_prepared.eager.without_tensors(), notes, after, oracles)
 
 

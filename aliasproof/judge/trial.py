@@ -43,7 +43,7 @@ from aliasproof.judge.rounding_control import (
 from aliasproof.oracles.contract import Contract
 from aliasproof.oracles.judge import Judgement, judge, with_memory
 from aliasproof.oracles.observation import Observation, observe, observe_eager
-from aliasproof.oracles.verdict import renamed_report
+from aliasproof.oracles.verdict import rename_report
 from aliasproof.processes.isolation import ORACLES_STEP, TARGET_STEP, step
 from aliasproof.targets.dynamo import drawing_as_eager
 from aliasproof.targets.target import Build, Conditions, Function, MakeInputs, Target
@@ -300,7 +300,7 @@ def run_trial(
         again = partial(subject.run_again, target, build)
         judgement = with_more_runs(judgement, target.contract, runs, trace, again)
     names = expected.place_names()
-    judgement = Judgement({it: renamed_report(r, names) for it, r in judgement.reports.items()})
+    judgement = Judgement({it: rename_report(r, names) for it, r in judgement.reports.items()})
     spent.oracles += time.perf_counter() - start
     return Trial(expected, trace, actual, judgement, build)
 

@@ -18,7 +18,7 @@ from torch._dynamo.exc import RestartAnalysis, SkipFrame
 from aliasproof.formats.stored_graph import StoredGraph
 from aliasproof.ir.errors import UserError, printable
 from aliasproof.ir.values import STATIC
-from aliasproof.oracles.verdict import renamed
+from aliasproof.oracles.verdict import rename_places
 from aliasproof.reports.console import counted, notes, print_lines
 from aliasproof.running_model.checked_graph import (
     IN_BACKWARD,
@@ -225,7 +225,7 @@ def describe(found: FoundDifference) -> str:
     """One line: graph, call, direction, difference and location."""
     graph, violation = found.graph, found.violation
     names = gradient_names(found) if found.direction == "backward" else graph.names
-    place = renamed(violation.place, names)
+    place = rename_places(violation.place, names)
     line = (
         f"graph {graph.number} ({graph.where}), call {found.call.number}, {found.direction}:"
         f" {violation.oracle}: {violation.kind} in {place}"
@@ -237,7 +237,7 @@ def gradient_names(found: FoundDifference) -> dict[str, str]:
     """The names of a backward pass's outputs: gradients of inputs."""
     leaves = found.call.run(lambda *_: ()).leaves
     return {
-        f"output {index}": f"the gradient of {renamed(place, found.graph.names)}"
+        f"output {index}": f"the gradient of {rename_places(place, found.graph.names)}"
         for index, place in enumerate(leaves)
     }
 

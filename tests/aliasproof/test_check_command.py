@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from aliasproof.ir.serialization import dumps
-from aliasproof.oracles.judge import asked
+from aliasproof.oracles.judge import oracle_names
 from aliasproof.oracles.verdict import Verdict
 from aliasproof.targets.names import CHECKED, FUZZED, PROVED
 from tests.aliasproof.conftest import Outcome
@@ -143,7 +143,7 @@ def test_json(check, write_program, forgetful_target):
             *("oracles", "verdict", "judged", "violated", "missed", "first wrong after"),
             "known bug",
         }
-        assert list(target["oracles"]) == [*asked(paths=False, memory=False)]
+        assert list(target["oracles"]) == [*oracle_names(paths=False, memory=False)]
         for report in target["oracles"].values():
             assert {"judged", "verdict", "evidence", "reason", "violations"} <= set(report)
             assert report["verdict"] in {known.value for known in Verdict}

@@ -15,7 +15,7 @@ from aliasproof.judge.attribution import Symptom
 from aliasproof.judge.examination import examine
 from aliasproof.judge.trial import Case, run_eager
 from aliasproof.oracles.contract import Contract
-from aliasproof.oracles.judge import asked
+from aliasproof.oracles.judge import oracle_names
 from aliasproof.oracles.stage import Stage
 from aliasproof.oracles.verdict import Verdict
 from aliasproof.targets.registry import TARGETS
@@ -37,7 +37,7 @@ def forgetful(program: Program) -> Program:
 def test_every_oracle_judges_a_right_target(adding: Case) -> None:
     found = examine(adding, TARGETS["identity"])
     # A function on tensors leaves outputs without paths.
-    assert [*found.reports] == [*asked(paths=False, memory=False)]
+    assert [*found.reports] == [*oracle_names(paths=False, memory=False)]
     assert found.symptom is None
     assert (found.rejected, found.mistake, found.violations) == (None, None, [])
     assert [found.failed, found.suspicious, found.documented] == [False, False, []]

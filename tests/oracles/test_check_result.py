@@ -15,7 +15,7 @@ from aliasproof.oracles.verdict import (
     Verdict,
     Violation,
     not_applicable,
-    renamed_report,
+    rename_report,
     with_differences,
 )
 
@@ -79,7 +79,7 @@ NAMES = {"input 0": "input 'x'", "input 12": "input 'cache['k']'"}
 def named(oracle: str, evidence: str) -> Violation:
     found = Violation(oracle, "wrong", "input 12", {"target": evidence, "elements": 3})
     report = Report(Verdict.VIOLATED, (found,), reason="of input 0")
-    after = renamed_report(report, NAMES)
+    after = rename_report(report, NAMES)
     assert after.reason == "of input 'x'"
     (violation,) = after.violations
     assert (violation.place, violation.evidence["elements"]) == ("input 'cache['k']'", 3)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from aliasproof.oracles.contract import Contract, Precondition, Refusal
-from aliasproof.oracles.judge import ON_RESULTS, all_not_applicable, asked, judge
+from aliasproof.oracles.judge import ON_RESULTS, all_not_applicable, judge, oracle_names
 from aliasproof.oracles.verdict import Verdict
 from tests.oracles.scenes import ALL, runs
 
@@ -26,7 +26,7 @@ def test_a_right_run_holds_in_every_respect() -> None:
     judgement = judge(ALL, *runs(lambda x: x.add_(1)[1:], lambda x: x.add_(1)[1:], [X]))
     # Outputs of a function on tensors have numbers, and no paths.
     assert list(judgement.reports) == NAMES
-    on_tensors = asked(paths=False, memory=False)
+    on_tensors = oracle_names(paths=False, memory=False)
     assert [it for it in on_tensors if it in ON_RESULTS] == NAMES
     assert set(verdicts(judgement)) == {Verdict.HOLDS}
     assert judgement.violations == []

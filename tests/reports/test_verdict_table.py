@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from aliasproof.oracles.check_result import Check, EagerResult, TargetResult
-from aliasproof.oracles.judge import asked
+from aliasproof.oracles.judge import oracle_names
 from aliasproof.oracles.missed import Opportunity
 from aliasproof.oracles.verdict import (
     HOLDS,
@@ -21,7 +21,7 @@ from aliasproof.oracles.verdict import (
 from aliasproof.reports.verdict_table import CheckPrinter, Shown
 
 PLAIN = Shown()
-RIGHT = dict.fromkeys(asked(paths=False, memory=False), HOLDS)
+RIGHT = dict.fromkeys(oracle_names(paths=False, memory=False), HOLDS)
 WRONG = RIGHT | {
     "values": Report(Verdict.VIOLATED, (Violation("values", "wrong value", "output 0"),))
 }
