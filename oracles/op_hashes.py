@@ -5,7 +5,7 @@ There are four sorts of ops:
 - A move (`clone`, `cat`, `flip`, a view copy) passes on the hashes that it reads.
 - Pointwise op: the hash of an element depends on the op, its plain arguments (those that are not
   tensors), and the elements that it reads at its position.
-- Matrix product: the hash depends on the elements of one row and one column (see `products`).
+- Matrix product: the hash depends on the elements of one row and one column (see `product`).
 - Any other op is *opaque*, since only its schema is known: the hash depends on the op, its plain
   arguments, all elements that the op reads, and the position of the element.
 """
