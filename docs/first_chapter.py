@@ -2,9 +2,9 @@
 
     python docs/first_chapter.py        prints the graphs of the example at its end
 
-Read it before `aliasproof/reference_pass`, which has the same parts. Here, each is as small as it
-can be where tensors are simple. There, each file says which line of this one becomes wrong where
-they are not. The problem is that a tensor is no value, but a *view* of memory, its *storage*:
+Read it before `aliasproof/reference_pass`, which has the same parts. Here, each part is as small as
+it can be for simple tensors. There, each file says which line of this one is wrong for others.
+The problem is that a tensor is not a value but a *view* of memory, its *storage*:
 
     def program(x):
         a = x * 2
@@ -26,14 +26,14 @@ That costs memory, because a new value needs new memory. *Reinplacing*, the seco
 file, puts mutation back where nobody can tell the difference.
 
 Both are right for one graph of ATen calls whose inputs and results are contiguous tensors. Each
-input fills its storage, and no two share one. Sizes are the numbers of the trace. Everything else
-is `Refused`, because a pass that guesses is silently wrong: views by strides (`as_strided`), of
-another dtype, or in a list (`split`); writes to `expand`; calls that change which memory a tensor
-shows (`t_`, `set_`, `resize_`), that have no functional form (`out=`, operators on lists), or that
-draw random numbers.
+input fills its storage, and no two inputs share one. Sizes are constants of the trace. The rest is
+`Refused`, because a pass that guesses is silently wrong. Refused are views by strides
+(`as_strided`), of another dtype, or in a list (`split`); writes to `expand`; and calls that change
+which memory a tensor shows (`t_`, `set_`, `resize_`), that have no functional form (`out=`,
+operators on lists), or that draw random numbers.
 
-Values are as in eager, and so is which outputs and inputs share memory. The strides of outputs may
-differ. Autograd is not considered: trace without gradients.
+Outputs have the values of eager, and share memory with inputs and with each other as in eager.
+Their strides may differ. Autograd is not considered: trace without gradients.
 """
 
 from __future__ import annotations
@@ -83,9 +83,9 @@ class Emitter:
 # --- 2. Views and their inverses ------------------------------------------------------------------
 #
 # A view op shows a part of its *parent*, or all of it in another shape. A write to the view changes
-# the parent. The new value of the parent is the *inverse* of the view op, of the old value of the
-# parent and the new value of the view. Where the view shows a part, the rest comes from the old
-# parent, so the inverse is a *scatter*:
+# the parent. The *inverse* of the view op computes the new value of the parent, from its old value
+# and the new value of the view. Where the view shows a part, the rest comes from the old parent, so
+# the inverse is a *scatter*:
 #
 #     v = select(p, dim, index)           p1 = select_scatter(p, v1, dim, index)
 #
@@ -103,7 +103,7 @@ def scatter(op: object) -> Inverse:
 
 def same_order(emit: Emitter, parent: fx.Node, new: fx.Node, args: Arguments) -> fx.Node:
     """The view has the elements of its parent in the same order, so only the shape is undone."""
-    # `view` needs strides that fit, and a computed value has any: `add(t(x), 1)` those of `t(x)`.
+    # `view` needs fitting strides. A computed value may have others: `add(t(x), 1)` has `t(x)`'s.
     return emit.call(aten.view.default, emit.contiguous(new), list(parent.meta["val"].shape))
 
 
@@ -161,12 +161,12 @@ class View:
 class Storage:
     base: fx.Node
     queued: tuple[View, fx.Node] | None = None
-    # By view, from this base. Each is emitted once, because reinplacing asks who has which parent.
+    # The value of each view, computed from this base. Each view is emitted once.
     regenerated: dict[View, fx.Node] = field(default_factory=dict)
 
     def set_base(self, value: fx.Node) -> None:
         self.base, self.queued = value, None
-        self.regenerated.clear()  # they show the old contents
+        self.regenerated.clear()  # these values show the old contents
 
 
 Inputs: TypeAlias = dict[fx.Node, Storage]
@@ -181,8 +181,8 @@ def read(emit: Emitter, view: View) -> fx.Node:
 
 
 def write(view: View, value: fx.Node) -> None:
-    # The queue has room for one, because each call reads the view that it writes. So what is in it,
-    # if anything, is an older value of this view.
+    # The queue has room for one update, because each call reads the view that it writes. So an
+    # update in the queue is an older value of this view.
     view.storage.queued = view, value
 
 
@@ -196,7 +196,7 @@ def apply(emit: Emitter, storage: Storage) -> None:
             raise Refused(f"a write through {view.op}, which has no inverse; write to its parent")
         value = inverse(emit, regenerate(emit, view.parent), value, view.args)
         view = view.parent
-    # A base stays contiguous, so each view op finds the strides that it finds in eager.
+    # A base stays contiguous, so each view op gets the strides that it gets in eager.
     storage.set_base(emit.contiguous(value))
 
 
@@ -211,8 +211,8 @@ def regenerate(emit: Emitter, view: View) -> fx.Node:
 
 # --- 4. Functionalization -------------------------------------------------------------------------
 #
-# One walk over the graph, like that of an interpreter. It keeps the `View` that each node returned.
-# A call does one of three things:
+# One walk over the graph, as in an interpreter. It keeps the `View` that each node returned. A call
+# does one of three things:
 #
 #     view(Tensor(a) self, ...)           returns a view: none is emitted yet, it might become stale
 #     add_(Tensor(a!) self, ...)          writes `self`: its functional form, whose result is queued
@@ -250,7 +250,7 @@ def without_mutation(captured: fx.GraphModule, samples: Sequence[torch.Tensor]) 
             views[node] = View(views[parent].storage, views[parent], node.target, tuple(args))
         elif writes(node.target):
             form = functional_form(node.target)
-            views[node] = views[node.args[0]]  # it returns the tensor that it writes
+            views[node] = views[node.args[0]]  # the call returns the tensor that it writes
             args, kwargs = map_arg((node.args, node.kwargs), current)
             new, dtype = emit.call(form, *args, **kwargs), args[0].meta["val"].dtype
             # `ge_` keeps the dtype of what it writes, and `ge` returns a bool.
@@ -265,7 +265,7 @@ def without_mutation(captured: fx.GraphModule, samples: Sequence[torch.Tensor]) 
                 if not new.meta["val"].is_contiguous():
                     raise Refused(f"the result of {node.target} is not contiguous")
                 views[node] = View(Storage(new))
-    # Some results are not used, such as a view that was needed for its size alone.
+    # Some results are not used, such as a view of which only the size was needed.
     for node in reversed(emit.graph.nodes):
         if node.op == "call_function" and not node.users and not writes(node.target):
             emit.graph.erase_node(node)
@@ -273,14 +273,14 @@ def without_mutation(captured: fx.GraphModule, samples: Sequence[torch.Tensor]) 
 
 
 # The caller sees the memory of inputs and outputs, so mutation is put back at the end, in the
-# *epilogue*. Each input whose storage has a new base is overwritten with it. Then the outputs are
-# regenerated: those on the storage of an input from that input, because in eager they share its
-# memory, and those on one new storage from one base, for the same reason. A queued value shares
-# memory with nothing, so all updates are applied first.
+# *epilogue*. Each input whose storage has a new base is overwritten with that base. Then the
+# outputs are regenerated. An output on the storage of an input is regenerated from that input,
+# because in eager it shares the input's memory. Outputs on one new storage are regenerated from one
+# base, for the same reason. A queued value shares no memory, so all updates are applied first.
 
 
 def finish(emit: Emitter, inputs: Inputs, views: dict[fx.Node, View], output: Any) -> None:
-    # All new contents come first: those of one input may be computed from the old ones of another.
+    # All new contents are computed first: those of one input may depend on old ones of another.
     for view in views.values():
         apply(emit, view.storage)
     for argument, storage in inputs.items():
@@ -290,7 +290,7 @@ def finish(emit: Emitter, inputs: Inputs, views: dict[fx.Node, View], output: An
     emit.graph.output(map_arg(output, lambda node: read(emit, views[node])))
 
 
-# Each check below is a premise of a line above. What a call does is read off its schema.
+# Each check below is a premise of a line above. The schema says what a call does.
 
 
 def require_simple_inputs(inputs: Sequence[torch.Tensor]) -> None:
@@ -319,7 +319,7 @@ def writes(op: Any) -> bool:
 
 
 def functional_form(op: Any) -> Any:
-    """`add` for `add_`: it returns what the other one writes to its first argument."""
+    """`add` for `add_`: it returns what `add_` writes to its first argument."""
     require_simple_call(op)
     form = overload(op._schema.name.removesuffix("_"), op)
     if form is None or writes(form) or str(op._schema.arguments[0].type) != "Tensor":
@@ -334,7 +334,7 @@ def in_place_form(op: Any) -> Any:
 
 
 def overload(name: str, like: Any) -> Any:
-    """The operator of another name with the same arguments, and as many results; or None."""
+    """The operator of this name with the same arguments and number of results; or None."""
     form = getattr(getattr(aten, name.removeprefix("aten::"), None), like._overloadname, None)
     if form is None or len(form._schema.returns) != len(like._schema.returns):
         return None
@@ -345,11 +345,11 @@ def overload(name: str, like: Any) -> Any:
 # --- 5. Where a value is --------------------------------------------------------------------------
 #
 # The graph is functional now, and `b = add(a, 1)` is to become `b = add_(a, 1)`, which needs no new
-# memory. When that is safe depends on who shares memory. The graph says so: a view is in the memory
-# of its parent, and a call in place returns its operand. So the *location* of a value is the node
-# that made its memory, and the view ops from there: after `b = add_(a, 1)`, `select(b, 0, 0)` is at
-# `(a, (select, 0, 0))`. Equal locations are the same bytes. Other locations in the memory of one
-# node may overlap, and to assume that they do is safe.
+# memory. Whether that is safe depends on which values share memory. The graph shows it: a view is
+# in the memory of its parent, and a call in place returns its operand. So the *location* of a value
+# is the node that made its memory, and the view ops from there: after `b = add_(a, 1)`,
+# `select(b, 0, 0)` is at `(a, (select, 0, 0))`. Equal locations are the same bytes. Other locations
+# in the memory of one node may overlap, and it is safe to assume that they do.
 
 Location: TypeAlias = tuple[Any, ...]
 SCATTERS: dict[object, Any] = {
@@ -372,7 +372,7 @@ def stored_over(node: Any) -> Location:
 
 
 def operands(node: fx.Node) -> list[fx.Node]:
-    """The operands of a node, each as often as it occurs."""
+    """The operands of a node; an operand that occurs twice is in the list twice."""
     found: list[fx.Node] = []
     map_arg((node.args, node.kwargs), found.append)
     return found
@@ -381,7 +381,7 @@ def operands(node: fx.Node) -> list[fx.Node]:
 # --- 6. Candidates, and when they are safe --------------------------------------------------------
 #
 # A functional call may write its result into its first operand. A scatter may store its source into
-# its base, which saves the copy of the base; then whoever uses `a1` uses `a`:
+# its base, which saves the copy of the base; then all users of `a1` use `a`:
 #
 #     b  = add(a, 1)                          b = add_(a, 1)
 #     a1 = select_scatter(a, source, 0, 0)    v = select(a, 0, 0);  copy_(v, source)
@@ -410,13 +410,13 @@ def candidate_of(node: fx.Node) -> Candidate | None:
 
 def same_layout(candidate: Candidate) -> bool:
     """(1a) The result fits: `ge(a, 0)` is a bool, and `add(ones(1), ones(10))` is larger."""
-    # Strides count, because a later `view` may need them. So `ones(1).expand(4)` is not written.
+    # Strides must match, since a later `view` may need them. So `ones(1).expand(4)` is not written.
     one, other = candidate.operand.meta["val"], candidate.node.meta["val"]
     return (one.shape, one.dtype, one.stride()) == (other.shape, other.dtype, other.stride())
 
 
 def not_an_input(candidate: Candidate) -> bool:
-    """(1b) What is written is not memory of an input, because the caller would see it."""
+    """(1b) The written memory is not that of an input, because the caller would see the write."""
     made_by: fx.Node = candidate.written[0]
     return made_by.op != "placeholder"
 
@@ -430,11 +430,11 @@ def no_other_operand(candidate: Candidate) -> bool:
 
 
 def no_later_use(candidate: Candidate) -> bool:
-    """(2) Nobody reads this memory later, because they need the old contents.
+    """(2) No later call reads this memory, because it would need the old contents.
 
-    (2a) To take a view is no read. (2c) A scatter does not read what it stores over. Without that
-    no write through a view would be in place: if `b1 = add(b, 1)` is written into row 0 of `a`, the
-    next call is `select_scatter(a, b1, 0, 0)`. But it only reads the other rows.
+    (2a) To take a view is not a read. (2c) A scatter does not read what it stores over. Without
+    (2c) no write through a view would be in place: if `b1 = add(b, 1)` is written into row 0 of
+    `a`, the next call is `select_scatter(a, b1, 0, 0)`, but that only reads the other rows.
     """
     nodes = list(candidate.node.graph.nodes)
     for later in nodes[nodes.index(candidate.node) + 1 :]:
@@ -460,15 +460,15 @@ def is_stored(candidate: Candidate) -> bool:
 #
 # One walk, in order. Each candidate is decided on the graph as earlier decisions left it: above,
 # `add` becomes `add_` first, so the source of the scatter is where it would be stored, and the
-# scatter is erased. No output gets a new alias, because nobody uses the memory later except through
-# the result (`no_later_use`), and the caller does not have it (`not_an_input`).
+# scatter is erased. No output gets a new alias: the memory is used later only through the result
+# (`no_later_use`), and the caller does not have it (`not_an_input`).
 
 
 def reinplace(
     graph_module: fx.GraphModule,
     conditions: Sequence[Callable[[Candidate], bool]] = CONDITIONS,
 ) -> fx.GraphModule:
-    """The same graph, changed: its calls are in place where that is safe."""
+    """Put the calls of a graph in place where that is safe. Changes the graph module."""
     graph = graph_module.graph
     for node in list(graph.nodes):
         candidate = candidate_of(node)

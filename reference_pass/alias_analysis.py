@@ -1,9 +1,9 @@
 """Alias analysis: which tensors of a graph see which bytes of which storage.
 
-The first chapter says by table (`VIEWS`) who shares memory. That is wrong for inputs that share a
-storage, and for operators that copy or not, because only a run shows it. So the graph is run once
-on fake tensors (`fake_tensors`), and what shares a storage with what is observed. Each node is run
-once, and what is kept of it has constant size, so the cost is linear in the number of nodes.
+The first chapter looks up in a table (`VIEWS`) which calls return views. That is wrong for inputs
+that share a storage, and for operators that copy in some calls only, because only a run shows it.
+So the graph is run once on fake tensors (`fake_tensors`), and shared storages are observed. Each
+node runs once and leaves a record of constant size, so the cost is linear in the number of nodes.
 
 A tensor *object* may change its metadata while the program runs (`t_`, `set_`, `resize_`). So each
 node keeps the *geometry* that the objects had when it ran.
@@ -41,12 +41,12 @@ from aliasproof.reference_pass.semantics import NAIVE, Semantics
 
 @dataclass(slots=True)
 class Effect:
-    """What one node did.
+    """The effect of one node.
 
     `value` is its value on fakes. `shows` has the geometry of each tensor in that value, by the
     identity of the object, and `mutated_metadata` that of each argument whose metadata the node
     changed. `resized` has the new size in bytes of each storage that it resized. `copied` is the
-    geometry of what it copies, if that is a view of more than its operand (`as_strided_copy`).
+    geometry that it copies, if that covers more than its operand (`as_strided_copy`).
     """
 
     value: Any
@@ -60,10 +60,10 @@ class Effect:
 class Analysis:
     """What a graph does with storage, node by node, in the order of execution.
 
-    `seen` has for each storage all geometries in which the program sees it, the first one first,
-    and `nbytes` its size in bytes at that time. `written` are the storages that are written,
-    `resized` those that are resized. `detached` are the detached tensors, by the identity of the
-    objects; None if that does not matter.
+    `seen` has for each storage all geometries in which the program sees it, in order, and `nbytes`
+    its size in bytes at the first of them. `written` and `resized` are the storages that are
+    written or resized. `detached` are the detached tensors, by the identity of the objects; None if
+    it does not matter which are.
     """
 
     mode: FakeTensorMode
@@ -81,7 +81,7 @@ class Analysis:
         refuse_without_regions(tensor)
         is_detached = self.detached is not None and id(tensor) in self.detached
         geometry = self.storages.geometry(tensor, is_detached)
-        # The geometry may be on a storage that has just got its number.
+        # The geometry may be on a storage that got its number only now.
         while len(self.seen) < len(self.storages):
             self.seen.append([])
         self.seen[geometry.storage].append(geometry)
@@ -131,7 +131,7 @@ def analyse(
             else:
                 effect = _run(node, analysis)
             analysis.note_detached(node, effect.value)
-            # Noted now: a later node may change the metadata of these objects.
+            # Recorded now: a later node may change the metadata of these objects.
             effect.shows = {id(tensor): analysis.see(tensor) for tensor in tensors_in(effect.value)}
             analysis.effects[node] = effect
             if node.op == "placeholder":
@@ -144,7 +144,7 @@ def analyse(
 
 def _run(node: fx.Node, analysis: Analysis) -> Effect:
     """Run one node, and compare what it writes before and after."""
-    # Read off the schema; what really changes is found by comparing.
+    # The schema says which arguments may change; the comparison finds those that did.
     before = [
         (tensor, analysis.storages.geometry(tensor), tensor.untyped_storage().nbytes())
         for tensor in written_tensors(node, analysis.value)
@@ -176,7 +176,7 @@ def _value(node: fx.Node, analysis: Analysis) -> Any:
             f"{node.target} is data-dependent ({error}), and one graph must be right for all data"
         ) from error
     except RuntimeError as error:
-        # An error of eager stays as it is. But on a size that is unknown until the run, the fake
+        # An error of eager is raised unchanged. But if a size is unknown until the run, the fake
         # kernel may fail where eager would not.
         operands = tensors_in([analysis.value(operand) for operand in node.all_input_nodes])
         if any(is_data_dependent(size) for tensor in operands for size in tensor.shape):

@@ -6,14 +6,14 @@ choice needs to know the whole program, so everything in this file is a pure fun
 analysis.
 
 The first chapter takes the tensor that was made with the `Storage` as its `base`. That is wrong in
-two cases, because a base must show each byte that the program sees, and once. It may show fewer:
+two cases, because a base must show each byte that the program sees exactly once. It may miss some:
 
     def program(x):                              # x = arange(4.)[2:]
         x.as_strided((4,), (1,), 0).add_(1)      # also writes the two elements before x
 
-Or it may show some bytes twice, as an `expand` does. One write then changes several of its
-elements, but in a functional value each element is changed alone. In both cases the storage is
-*flattened*: the base is the storage from its first to its last byte, as a tensor of one dimension.
+Or it may show some bytes twice, as an `expand` does. One write to such bytes changes several of its
+elements, but a functional value has separate elements. In both cases the storage is *flattened*:
+the base is the storage from its first to its last byte, as a tensor of one dimension.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ class BaseKind(enum.Enum):
 # --- what the choice depends on -------------------------------------------------------------------
 #
 # The alias analysis knows all views of a storage. A view that is reached by view ops with inverses
-# shows only bytes that the base shows, so it needs no attention. Three kinds of storages do: those
-# with views of another kind, those that are seen around the tensor that was made with them, and
-# those of several outputs.
+# shows only bytes that the base shows, so it restricts nothing. Three kinds of storages need care:
+# those with views of another kind, those that the program sees beyond the tensor that was made with
+# them, and those of several outputs.
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class StorageUses:
 
     `copies` says that the new graph uses view-copy ops instead of views.
     `only_by_as_strided` has, by storage, the views that are reachable only by `as_strided` of the
-    base. `copied_whole` maps each storage that is a copy, and that is seen around the tensor made
+    base. `copied_whole` maps each storage that is a copy, and that is seen beyond the tensor made
     with it, to its original. `returned_twice` has the storages of several outputs.
     """
 
@@ -144,21 +144,21 @@ def _has_steps(
             for operand in node.all_input_nodes
             for seen in analysis.effects[operand].shows.values()
         ]
-        # One write to such an operand changes several of its elements. In its value it changes one.
+        # One write to such an operand changes several elements; in a functional value, only one.
         if any(seen.storage == storage and overlaps_itself(seen.region) for seen in operands):
             return False
     given = bind(op, node.args, node.kwargs) if isinstance(op, OpOverload) else {}
-    # Which result of the call it is does not matter here: the others have steps, too.
+    # The index of the result does not matter here: the other results have steps, too.
     call = ViewCall(op, given, geometry.sizes, (), conj=False)
     return view_steps(call, table) is not None
 
 
-# If the original of a copy is such a copy, too, the same is true for its own original. So the loop
-# goes from the last copy to the first.
+# The original of such a copy may be a copy itself. Then its own original is needed, too, so the
+# loop goes from the last copy to the first.
 
 
 def _find_copied_whole(analysis: Analysis, semantics: Semantics) -> dict[int, int]:
-    """Each storage that is a copy, and is seen around the tensor made with it: its original."""
+    """The original of each storage that is a copy, and is seen beyond the tensor made with it."""
     copied: dict[int, tuple[int, Geometry]] = {}
     now: dict[int, int] = {}  # the storages of tensors at a call; a later `set_` changes them
     for node, effect in analysis.effects.items():
@@ -190,7 +190,7 @@ def is_constant(uses: StorageUses, storage: int) -> bool:
 def is_base(uses: StorageUses, geometry: Geometry) -> bool:
     """True if this view of a storage shows every byte that the program sees, each byte once.
 
-    Views that are made by steps from it show no other bytes, so only the others are looked at.
+    Views that are made by steps from it show no other bytes, so only the others are checked.
     """
     storage, analysis = geometry.storage, uses.analysis
     others = uses.only_by_as_strided.get(storage, ())
@@ -215,8 +215,8 @@ def is_base(uses: StorageUses, geometry: Geometry) -> bool:
 
 IsBase: TypeAlias = Callable[[StorageUses, Geometry], bool]
 
-# Inputs can share a storage, and each of them is a candidate. If all of them show the same elements
-# in the same way, the one with the fewest lazy bits is the base.
+# Inputs can share a storage, and each of them is a candidate. If they all show the same elements in
+# the same way, the one with the fewest lazy bits is the base.
 
 
 def base_of_inputs(
@@ -236,12 +236,12 @@ def base_of_inputs(
         seen = geometries[index]
         return seen.dtype.itemsize, seen.dtype == torch.bool, seen.conj + seen.neg
 
-    # Small elements divide a storage of large ones.
+    # A storage of large elements is a whole number of small ones.
     return BaseKind.FLATTENED, min(indices, key=cost)
 
 
-# A tensor that the program makes can have another offset in the new graph than in eager. The offset
-# is seen by `as_strided`, and in outputs that share the storage, but nowhere else.
+# A tensor that the program makes can have another offset in the new graph than in eager. Only
+# `as_strided` and outputs that share the storage show the difference.
 
 
 def base_of_result(

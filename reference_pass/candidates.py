@@ -1,11 +1,11 @@
 """Candidates of reinplacing: which node could be in place, in which way, and by which call.
 
-A *candidate* says what would be done. Node `b = foo(a, args)` becomes `foo_(a, args)`, and all
-users of `b` use `a`. Whether that is safe is for the `conditions` to say. The first chapter has one
-`Candidate` per node, for its first operand. That misses ops with several results, and casts back,
-because these need another call (`How`). The step numbers are those of
-`torch.fx.passes.reinplace.reinplace`. More candidates are in `planning/destinations.py`: into other
-operands (`mul(a, b)` where `b` alone is free), and into the input that a result is copied to.
+A *candidate* describes a rewrite. Node `b = foo(a, args)` becomes `foo_(a, args)`, and all users of
+`b` use `a`. The `conditions` decide whether that is safe. The first chapter has one `Candidate` per
+node, for its first operand. That misses ops with several results, and casts back, because these
+need another call (`How`). The step numbers are those of `torch.fx.passes.reinplace.reinplace`.
+`planning/destinations.py` has more candidates: into other operands (`mul(a, b)` if only `b` is
+free), and into the input that a result is copied to.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class How(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """One result, and where it would be.
+    """One result, and its possible destination.
 
     `value` is the tensor that the result is now, `destination` the operand. `written` is the tensor
     that would be written: the operand, or the part of it that a scatter stores over. `result` is
@@ -80,7 +80,7 @@ class Candidate:
 
 
 def candidates(node: fx.Node, liveness: Liveness) -> Iterator[Candidate]:
-    """What could be done with a node, the best first."""
+    """The possible rewrites of a node, the best first."""
     op = node.target
     if not isinstance(op, OpOverload) or writes(op) or node in liveness.views:
         return
@@ -101,7 +101,7 @@ def _scatter(node: fx.Node, op: OpOverload, liveness: Liveness) -> Iterator[Cand
     given, shown = bind(op, node.args, node.kwargs), stored_over(node)
     base, source = given["self"], given["src"]
     slots = (Slot(node, node.meta["val"], base, shown),)
-    # On another storage the source cannot be at its destination, so that way is not even tried.
+    # On another storage the source cannot be at its destination, so that candidate is not offered.
     if storage_of(source.meta["val"]) == storage_of(shown):
         yield Candidate(node, How.REDUNDANT, op, node.args, node.kwargs, slots, liveness)
     yield Candidate(node, How.SCATTER, op, node.args, node.kwargs, slots, liveness)
@@ -119,7 +119,7 @@ def _in_place(
         yield Candidate(node, How.IN_PLACE, form, node.args, node.kwargs, slots, liveness)
     cast = _cast_back(node, given)
     if cast is not None:
-        # The result is that of the cast, which is erased; the in-place kernel casts.
+        # The result is that of the cast, which is erased: the in-place kernel does the cast.
         own = given[facts(op).names[0]]
         slots = (Slot(cast, cast.meta["val"], own, own.meta["val"]),)
         yield Candidate(node, How.CAST_BACK, form, node.args, node.kwargs, slots, liveness)
@@ -129,7 +129,7 @@ def _in_place(
 
 
 def slots_of(node: fx.Node, written: list[Any], form: OpOverload) -> tuple[Slot, ...]:
-    """One slot per tensor that the mutating form writes; none if it is unclear which is which."""
+    """One slot per tensor that the mutating form writes; none if they cannot be matched."""
     value = node.meta["val"]
     # The functional form returns the fresh results first, then what the mutating form writes.
     into = [*(None for _ in facts(form).fresh), *written]
@@ -137,13 +137,13 @@ def slots_of(node: fx.Node, written: list[Any], form: OpOverload) -> tuple[Slot,
 
 
 def _nested_slots(result: fx.Node | None, value: Any, into: Any) -> list[Slot] | None:
-    """The slots of a result, which may be nested, in operands of the same form; None if unclear."""
+    """The slots of a result, which may be nested, in operands nested alike; None if not matched."""
     if into is None:  # a fresh result, or an optional argument that is not given
         return []
     if isinstance(value, torch.Tensor):
         is_node = isinstance(into, fx.Node)
         return [Slot(result, value, into, into.meta["val"])] if is_node else None
-    # Users must pick the results one by one, or one of them could not be replaced alone.
+    # Users must pick the results one by one, or a single result could not be replaced.
     picked = {} if result is None else _picked(result)
     if picked is None or not isinstance(into, (list, tuple)):
         return None
@@ -178,7 +178,7 @@ def _cast_back(node: fx.Node, given: dict[str, Any]) -> fx.Node | None:
     if not isinstance(own, fx.Node) or not isinstance(value, torch.Tensor):
         return None
     dtype = own.meta["val"].dtype
-    # Functionalization in torch states what stays, too: `layout=torch.strided`.
+    # Functionalization in torch also states what does not change: `layout=torch.strided`.
     stays = {"layout": value.layout, "device": value.device, "memory_format": torch.preserve_format}
     allowed = {"dtype": dtype, **stays}
     is_cast = (

@@ -1,6 +1,6 @@
 """When a functional op may be in place: one function per condition, and the list of them.
 
-A condition takes one candidate (`candidates.Candidate`). It gives the reason why this must not be
+A condition takes one candidate (`candidates.Candidate`). It returns the reason why this must not be
 done, or None. The step numbers are those of `torch.fx.passes.reinplace.reinplace`. Each condition
 is needed: leave it out (`reinplace(gm, conditions=[...])`), and the pass makes wrong programs.
 
@@ -44,7 +44,7 @@ def same_size_and_dtype(candidate: Candidate) -> str | None:
     """
     for slot in candidate.slots:
         operand, value = slot.destination.meta["val"], slot.value
-        # `equal` is true for known equality alone: two symbols that may differ are refused.
+        # `equal` is true only if equality is known: two symbols that may differ are refused.
         if not equal(tuple(operand.shape), tuple(value.shape)):
             return (
                 f"{slot.destination} has size {list(operand.shape)}, the result {list(value.shape)}"
@@ -62,8 +62,8 @@ def same_size_and_dtype(candidate: Candidate) -> str | None:
 def same_layout(candidate: Candidate) -> str | None:
     """(1a) The operand has the layout of the result, since a use may depend on it.
 
-    These are its strides, its offset, and the size of its storage. The naive answer: `eager` finds
-    out whether a use depends on them.
+    These are its strides, its offset, and the size of its storage. This is the naive answer;
+    `eager` checks whether a use depends on them.
     """
     for slot in candidate.slots:
         operand = slot.destination.meta["val"]
@@ -75,7 +75,7 @@ def same_layout(candidate: Candidate) -> str | None:
 
 def no_self_overlap(candidate: Candidate) -> str | None:
     """(1a) What is written does not overlap itself: `ones(1).expand(4).add_(1)` adds four times."""
-    # The part that a scatter stores over is asked, not its base: only that part is written.
+    # For a scatter, this checks the part that it stores over, not its base: only that is written.
     for slot in candidate.slots:
         if overlaps_itself(Region.of(slot.written)):
             if slot.written is not slot.destination.meta["val"]:
@@ -104,7 +104,7 @@ def dead_before_epilogue(candidate: Candidate) -> str | None:
         region = Region.of(slot.destination.meta["val"])
         memory = candidate.liveness.memory(slot.written)
         last = candidate.liveness.last_read(slot.result) if memory.writes else -1
-        # A write before the node itself is no danger: it overwrites older data.
+        # A write before the node itself does no harm: it overwrites older data.
         for write in memory.writes:
             if (
                 candidate.at < write.at <= last
@@ -124,7 +124,7 @@ def no_overlapping_operand(candidate: Candidate) -> str | None:
     the same elements at the same bytes.
     """
     if candidate.how is How.COPIED:
-        return None  # what is copied is a new tensor
+        return None  # the copied value is a new tensor
     elementwise = _is_elementwise(candidate)
     in_place = candidate.how in (How.IN_PLACE, How.CAST_BACK)
     written: dict[int, list[Slot]] = {}  # by storage, since ops on lists write many operands
@@ -133,8 +133,8 @@ def no_overlapping_operand(candidate: Candidate) -> str | None:
     for operand in _operands(candidate):
         for tensor in tensors_in(operand.meta["val"]):
             for slot in written.get(storage_of(tensor), ()):
-                # A destination that occurs again is for `not_repeated`. A scatter reads its source.
-                # Only an in-place form of an operator that is not elementwise may read it.
+                # `not_repeated` checks a destination that occurs twice. If the operator is not
+                # elementwise, only its in-place form may read the destination.
                 own = operand is slot.destination and (elementwise or in_place)
                 alike = elementwise and same_elements(tensor, slot.written)
                 if not own and not alike and overlap(Region.of(tensor), Region.of(slot.written)):
@@ -171,7 +171,8 @@ def no_later_use(candidate: Candidate) -> str | None:
     for slot in _writing(candidate):
         later = candidate.liveness.later_reads(slot.written, Region.of(slot.written), candidate.at)
         for value, read in later:
-            # A node that only overwrites the value needs memory: free once the result is dead.
+            # A node that only overwrites the value does not read it, but it overwrites the result,
+            # too, so the result must be dead by then.
             if (
                 read.overwrites
                 and slot.result is not None
@@ -187,7 +188,7 @@ def no_new_alias(candidate: Candidate) -> str | None:
     """An invariant of FX passes: no output gets a new alias among inputs and other outputs."""
     live = candidate.liveness
     for slot in candidate.slots:
-        # On the same storage as before there is no new alias, whoever shares it.
+        # On the same storage as before there is no new alias, whatever else is on it.
         if live.returned_in(slot.value) and storage_of(slot.value) != storage_of(slot.written):
             if live.memory(slot.written).is_input:
                 return f"the result is returned, and {slot.destination} is memory of an input"
@@ -196,7 +197,7 @@ def no_new_alias(candidate: Candidate) -> str | None:
                     "the result is returned, and so is another value on the storage of"
                     f" {slot.destination}"
                 )
-            # A call may keep what it was given. What is written to that memory is refused before.
+            # A call may retain its arguments. A write to that memory was refused before.
             memory = live.memory(slot.written)
             if any(read.at == END for reads in memory.values.values() for read in reads):
                 return f"the result is returned, and a call keeps the memory of {slot.destination}"
@@ -222,10 +223,10 @@ def source_is_at_destination(candidate: Candidate) -> str | None:
 
 
 def all_conditions(*of_layout: Condition) -> tuple[Condition, ...]:
-    """The conditions in the order in which they are asked.
+    """The conditions, in the order in which they are checked.
 
-    The first one that fails gives the reason that is shown. Those `of_layout` say which layouts
-    the operand may have, such as `same_layout`. They may rely on equal sizes.
+    The first one that fails gives the reason that is shown. The conditions `of_layout` say which
+    layouts the operand may have, such as `same_layout`. They may rely on equal sizes.
     """
     return (
         same_size_and_dtype,
@@ -241,7 +242,7 @@ def all_conditions(*of_layout: Condition) -> tuple[Condition, ...]:
     )
 
 
-# --- what the conditions ask ----------------------------------------------------------------------
+# --- what the conditions need ---------------------------------------------------------------------
 
 
 def _writing(candidate: Candidate) -> tuple[Slot, ...]:
@@ -250,15 +251,15 @@ def _writing(candidate: Candidate) -> tuple[Slot, ...]:
 
 
 def _is_elementwise(candidate: Candidate) -> bool:
-    """True if each written element depends on the elements at the same index alone."""
+    """True if each written element depends only on the elements at the same index."""
     op = candidate.node.target
     copies = op is aten.copy.default or candidate.op is aten.copy_.default
     return isinstance(op, OpOverload) and (is_pointwise(op) or copies)
 
 
 def _operands(candidate: Candidate) -> Iterator[fx.Node]:
-    """The operands that the op would read, and the destinations; repeated ones repeatedly."""
-    # Of the node as it is now, not of the candidate: `foo.out` also has the destination as `out=`.
+    """The operands that the op would read, and the destinations, with repetitions."""
+    # Those of the node as it is now: the candidate `foo.out` also has the destination as `out=`.
     node = candidate.node
     if not isinstance(node.target, OpOverload):
         yield from nodes_in((node.args, node.kwargs))
@@ -266,7 +267,7 @@ def _operands(candidate: Candidate) -> Iterator[fx.Node]:
     given = bind(node.target, node.args, node.kwargs)
     destinations = {slot.destination for slot in candidate.slots}
     for name, value in given.items():
-        # A scatter becomes a copy_ into a view of its base, and that reads nothing of the base.
+        # A scatter becomes a copy_ into a view of its base, which reads nothing of the base.
         if node.target in SCATTERS and name == facts(node.target).names[0]:
             continue
         for operand in nodes_in(value):
@@ -275,7 +276,7 @@ def _operands(candidate: Candidate) -> Iterator[fx.Node]:
 
 
 def _copies_itself(copy: fx.Node, slot: Slot, liveness: Liveness) -> bool:
-    """True if a copy_ would copy the result, or a view of it, to the bytes where it already is."""
+    """True if a copy_ would copy the result, or a view of it, to the bytes where it is already."""
     destination, source = copy.args[0], copy.args[1]
     assert isinstance(destination, fx.Node)
     # The views from the result to the source of the copy_, the last one first.
@@ -286,7 +287,7 @@ def _copies_itself(copy: fx.Node, slot: Slot, liveness: Liveness) -> bool:
         chain.append(source)
         source = source.args[0]
     assert isinstance(source, fx.Node)
-    # The views are taken again, of the operand in place of the result.
+    # The same views are taken of the operand, in place of the result.
     instead = {source: slot.destination.meta["val"]}
     for view in reversed(chain):
         instead[view] = run_with(view, instead, liveness.semantics)

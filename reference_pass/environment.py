@@ -50,8 +50,8 @@ class InEager:
     By default, no call does. The folder `eager` says which do in torch.
     """
 
-    # Emits what does the same as a call, and returns True; False for a call that needs no more than
-    # its operands (`operand`).
+    # Emits the equivalent of a call, and returns True; returns False for a call that needs only its
+    # operands (`operand`).
     call: Callable[[Environment, fx.Node, Effect], bool] = never
 
     # (the environment, a view, a captured call) -> the value of the view, as the call needs it.
@@ -60,14 +60,14 @@ class InEager:
 
 @dataclass(slots=True)
 class Environment:
-    """What each storage, tensor and other value of the program is in the new graph.
+    """The state of the walk: what each value of the program is in the new graph.
 
-    The key of `storages` is the index of a storage in the analysis, and so is that of `nbytes`, the
-    size that it has in eager by now. The key of `views`, `inputs` and `at_start` is the identity of
-    a tensor object: the view that it is now, the node of the new graph if it is an input, and the
-    view that this input was before the program changed its metadata. `plain` has the values that
-    contain no tensor, by node of the captured graph. `read` has the strides in eager of what was
-    read for the call that comes next, by node of the new graph.
+    `storages` and `nbytes` (the current size in eager) are keyed by the index of a storage in the
+    analysis. `views`, `inputs` and `at_start` are keyed by the identity of a tensor object: the
+    view that it is now, the node of the new graph if it is an input, and the view that this input
+    was before the program changed its metadata. `plain` has the values that contain no tensor, by
+    node of the captured graph. `read` has the strides in eager of the operands that were read for
+    the next call, by node of the new graph.
     """
 
     analysis: Analysis
@@ -89,7 +89,7 @@ class Environment:
     # value on fakes, and each tensor in that value is read through its view.
 
     def arguments(self, given: Any, call: fx.Node | None = None) -> Any:
-        """Arguments in the new graph; for a captured `call`, as it needs them (`InEager`)."""
+        """Arguments in the new graph; a captured `call` gets them as it needs them (`InEager`)."""
 
         def argument(node: fx.Node) -> Any:
             if node in self.plain:
@@ -103,7 +103,7 @@ class Environment:
         return on_values(given, argument)
 
     def noted(self, new: fx.Node) -> fx.Node:
-        """The new call, with the strides in eager of its operands noted for the invariants."""
+        """Note the eager strides of the operands of a new call, for the invariants; returns it."""
         read, self.read = self.read, {}
         note_strides(new, read.get)
         return new
@@ -117,14 +117,14 @@ class Environment:
         return [self.views[id(tensor)] for tensor in tensors_in(self.shown(node))]
 
     def operand_in(self, node: fx.Node, storage: FunctionalStorage) -> FunctionalView | None:
-        """The first operand of a call that is a view of a storage."""
+        """The first operand of a call that is a view of this storage."""
         tensors = tensors_in([self.shown(operand) for operand in node.all_input_nodes])
         views = (self.views.get(id(tensor)) for tensor in tensors)
         return next((view for view in views if view and view.storage is storage), None)
 
     # --- results ----------------------------------------------------------------------------------
     #
-    # A tensor that a call returns has a new storage. Or it is one more view of a known storage: a
+    # A tensor that a call returns has a new storage, or is one more view of a known storage: a
     # custom op can return a new tensor together with a view of its operand.
 
     def define(self, node: fx.Node, effect: Effect, shown: Any, new: fx.Node) -> None:
@@ -150,10 +150,10 @@ class Environment:
         return view
 
     def in_result_layout(self, value: fx.Node, geometry: Geometry) -> fx.Node:
-        """The value, copied if it has other strides than it must have (as an operand may)."""
+        """The value, copied if its strides are not those required (an operand may have others)."""
         wanted = self.rules.result_strides(geometry)
         strides = zip(geometry.sizes, value.meta["val"].stride(), wanted, strict=True)
-        # A tensor without elements has strides too, and a view as another dtype depends on them.
+        # An empty tensor has strides too, and a view of it as another dtype depends on them.
         if all(known(size == 1) or known(one == other) for size, one, other in strides):
             return value
         return self.emit.laid_out(value, geometry.sizes, wanted)
@@ -167,8 +167,8 @@ class Environment:
     # --- new storages -----------------------------------------------------------------------------
     #
     # `bases.py` chooses the base. The inputs that share a storage are a group. In a constant
-    # storage each of them keeps its value. Otherwise each of them is a view of the base, and the
-    # input itself is its first value.
+    # storage each input keeps its value. In any other storage each input is a view of the base, and
+    # the input itself is the first value of that view.
 
     def input_storage(self, group: Sequence[tuple[fx.Node, Geometry, int]]) -> None:
         """A storage of inputs, given the node, the geometry and the identity of each of them."""
@@ -195,10 +195,10 @@ class Environment:
                 storage.register(view).note(node)
             self.views[identity] = self.at_start[identity] = view
 
-    # The program makes a storage together with a tensor. If the storage is flattened, there are two
-    # ways to its base. If the new value has eager's offset in it, its storage has all that eager's
-    # has, and nothing around the value is seen, the base is the storage of the value. Otherwise the
-    # base is made first, and the value is written to it.
+    # The program makes a storage together with a tensor. If the storage is flattened, its base is
+    # made in one of two ways. If the new value has eager's offset, its storage has all bytes of
+    # eager's, and the program sees no bytes around the value, the base is the storage of the value.
+    # Otherwise the base is made first, and the value is written to it.
 
     def new_storage(self, value: fx.Node, geometry: Geometry) -> FunctionalView:
         """Add a storage that the program makes. Returns the view of the tensor that made it."""
@@ -228,8 +228,8 @@ class Environment:
         if index in self.uses.copied_whole:
             original = self.storages[self.uses.copied_whole[index]]
             contents = original.read(original.base)
-            # The write is a scatter into these contents, which copies them. Without elements there
-            # is no write.
+            # The write is a scatter into these contents, which copies them. For an empty tensor
+            # there is no write.
             if known(tensor.numel() == 0):
                 return self.emit.call(aten.clone.default, contents)
             return contents

@@ -1,4 +1,4 @@
-"""The epilogue: what the caller can see of mutation, put back at the end of the graph.
+"""The epilogue: restores the mutation that the caller can see, at the end of the graph.
 
 The first chapter copies new contents to inputs and reads outputs (`finish`). That is wrong if
 inputs share a storage, because one copy would undo another, and if `t_` has changed an input. The
@@ -8,7 +8,7 @@ caller of the program sees three things, and the epilogue emits them in this ord
     v = view(x, ...)      2. outputs share memory with inputs, and with each other, as in eager
     set_(x, t)            3. inputs have the metadata that the program gave them (`t_`, ...)
 
-The metadata comes last: from then on the input is another tensor, so no view of it can be taken.
+The metadata is set last: after that the input is another tensor, so no view of it can be taken.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ class _Epilogue:
 
     # --- 1. inputs are written --------------------------------------------------------------------
     #
-    # All new contents are computed before the first input is written. If new contents are a view of
-    # an input (`x.copy_(y)`), a `copy_` into that input could overwrite them, so they are copied
-    # first. An input can be another tensor now (`x.set_(t)`), whose storage then counts as well.
+    # All new contents are computed before the first input is written. New contents that are a view
+    # of an input (`x.copy_(y)`) are copied first, since a `copy_` into that input could overwrite
+    # them. If an input is another tensor now (`x.set_(t)`), the storage of that counts as well.
 
     def write_inputs(self, returned: Sequence[int]) -> None:
         """A `copy_` into each input whose storage was written."""
@@ -79,7 +79,7 @@ class _Epilogue:
             destination = self.at_end[storage.base] = self._destination(storage, value)
             env.emit.call(aten.copy_.default, destination, value)
 
-    # What is written has the form of the base: it is the input, or its flattened storage. If the
+    # The destination has the form of the base: it is the input, or its flattened storage. If the
     # program made the storage larger, the input is resized first.
 
     def _destination(self, storage: FunctionalStorage, value: fx.Node) -> fx.Node:
@@ -91,7 +91,7 @@ class _Epilogue:
         new, given = value.meta["val"], origin.meta["val"]
         nbytes = new.numel() * new.element_size()
         if nbytes > given.untyped_storage().nbytes():
-            # `resize_` takes a number of elements from the offset of the input on.
+            # `resize_` takes a number of elements, counted from the offset of the input.
             count = -(-nbytes // given.element_size())
             offset = given.storage_offset()
             before = 0 if known(offset >= count) else offset
@@ -103,10 +103,10 @@ class _Epilogue:
 
     # --- 2. views are taken -----------------------------------------------------------------------
     #
-    # An input whose metadata did not change is returned as itself. Any other tensor is a view of
-    # memory that the caller has: its chain, from the destination of step 1 or from the final value
-    # of a base. Two tensor objects of the program are two objects here: if both are one node, the
-    # second is an alias of it.
+    # An input whose metadata did not change is returned itself. Any other tensor is a view of
+    # memory that the caller has: its chain starts at the destination of step 1, or at the final
+    # value of a base. Two tensor objects of the program are two objects here: if both have one
+    # node, the second becomes an alias of it.
 
     def final_tensors(self, returned: Sequence[int], mutated: Sequence[int]) -> dict[int, fx.Node]:
         """The node of each tensor object that is returned, or that an input becomes in step 3."""
@@ -140,7 +140,7 @@ class _Epilogue:
         storage = view.storage
         if view in self.at_end:
             return self.at_end[view]
-        # Without a write, the value shares memory as in eager. A view copy shares none.
+        # Without a write, the value shares memory as in eager, but a view copy never does.
         if storage.version == 0 and view.value is not None and not self.env.emit.copies:
             return view.value
         if view.parent is not None:

@@ -1,7 +1,7 @@
-"""What the passes raise: `Refused` for a program, `Broken` for a graph.
+"""The errors of the passes: `Refused` for a program, `Broken` for a graph.
 
-The first chapter has `Refused` alone. A pass of several needs `Broken`, too, because its graph may
-come from a pass that was wrong, and to refuse the program would hide that.
+The first chapter has only `Refused`. With several passes `Broken` is needed, too, because a graph
+may come from a wrong pass, and to refuse the program would hide that.
 """
 
 from __future__ import annotations

@@ -24,14 +24,14 @@ from aliasproof.reference_pass.functional_storage import FunctionalStorage, Func
 
 # --- views by geometry ----------------------------------------------------------------------------
 #
-# `as_strided` counts elements of one dtype and keeps the lazy bits of what it starts from. So the
-# chain has up to three parts: something of the right dtype, `as_strided`, and the lazy bits.
+# `as_strided` counts elements of one dtype and keeps the lazy bits of its operand. So the chain has
+# up to three parts: an operand of the right dtype, `as_strided`, and the lazy bits.
 
 
 def view_of_geometry(
     storage: FunctionalStorage, geometry: Geometry, operand: FunctionalView
 ) -> FunctionalView:
-    """A view by its geometry, whatever op made it.
+    """The view of this geometry, whatever op made it.
 
     It starts from the base. In a constant storage, whose base is only its first view, it starts
     from `operand`.
@@ -60,9 +60,9 @@ def view_of_geometry(
     return view
 
 
-# A view as another dtype needs a whole number of its elements. In a flattened storage the last
-# bytes are cut off if need be. In a constant storage the operand can be any tensor, so the view is
-# of none of its elements: that always exists, and `as_strided` reaches the whole storage from it.
+# A view as another dtype needs a whole number of its elements. In a flattened storage, excess bytes
+# at the end are cut off. In a constant storage the operand can be any tensor, so the view is of
+# none of its elements: that always exists, and `as_strided` reaches the whole storage from it.
 
 
 def _flattened_as(base: FunctionalView, tensor: torch.Tensor, dtype: torch.dtype) -> FunctionalView:
@@ -78,7 +78,7 @@ def _flattened_as(base: FunctionalView, tensor: torch.Tensor, dtype: torch.dtype
 
 
 def _without_elements(view: FunctionalView, dtype: torch.dtype) -> FunctionalView:
-    """The view itself if it has this dtype; otherwise none of its elements, as this dtype."""
+    """The view itself if it has this dtype; otherwise an empty view of it, as this dtype."""
     geometry = view.geometry
     if geometry is None or geometry.dtype == dtype:
         return view
@@ -93,7 +93,7 @@ def _without_elements(view: FunctionalView, dtype: torch.dtype) -> FunctionalVie
 
 
 def flatten(storage: FunctionalStorage, shown: fx.Node) -> None:
-    """Make all of the storage of a tensor the base."""
+    """Make the whole storage of a tensor the base."""
     nbytes = shown.meta["val"].untyped_storage().nbytes()
     value = storage.emit.flattened(shown, nbytes, storage.emit.view)
     # A copy of bools may normalise their bytes to 0 or 1, and views of other dtypes would see that.

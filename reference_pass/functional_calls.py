@@ -1,14 +1,14 @@
 """Calls in functional form.
 
-A call that writes nothing is the same call in the new graph, on the current values of its operands.
-A call that writes is the functional form of its op (`add` for `add_`), and each result is written
-to the view of the tensor that the program writes:
+A call that writes nothing is emitted unchanged, on the current values of its operands. A call that
+writes is emitted as the functional form of its op (`add` for `add_`), and each result is written to
+the view of the tensor that the program writes:
 
     x.add_(y)                  new = add(x, y), which is written to the view of x
 
 The first chapter takes `functional_form` of one tensor, or refuses. That is too little, because ops
-write to lists, to several tensors and to `out=`, and those of users have no such form: these are
-called on copies. A call that needs more is for `InEager.call`, which is asked first.
+write to lists, to several tensors and to `out=`. Custom ops have no such form: these are called on
+copies. `InEager.call` comes first, and handles the calls that need more.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from aliasproof.reference_pass.functional_storage import FunctionalStorage, Func
 
 
 def functional_call_of(env: Environment, node: fx.Node, effect: Effect) -> None:
-    """A call of the program: its results are defined, and what it writes is written."""
+    """Emit a call of the program: define its results, and write what it writes."""
     if env.in_eager.call(env, node, effect):
         return
     if not writes(node.target):
@@ -53,13 +53,13 @@ def functional_call_of(env: Environment, node: fx.Node, effect: Effect) -> None:
 # --- calls that write nothing ---------------------------------------------------------------------
 #
 # In the new graph an operand can have other strides than in eager, or another offset, or a storage
-# of another size. Most ops do not depend on that. Those that do get eager's strides
-# (`env.arguments`). And `reshape` copies or not, depending on strides: a copy in eager is a copy
-# here (`env.apart`).
+# of another size. Most ops do not depend on these. Those that do get eager's strides
+# (`env.arguments`). `reshape` copies or not, depending on strides: where it copies in eager, it
+# copies here (`env.apart`).
 
 
 def _call_without_writes(env: Environment, node: fx.Node, effect: Effect) -> None:
-    """The same call on current values."""
+    """Emit the same call on current values."""
     args, kwargs = env.arguments(node.args, node), env.arguments(node.kwargs, node)
     new = env.noted(env.emit.call(node.target, *args, **kwargs))
     if isinstance(effect.value, torch.Tensor):
@@ -97,7 +97,7 @@ class WritingCall:
 
 
 def computed(env: Environment, call: WritingCall) -> fx.Node:
-    """What a call computes, on current values."""
+    """The result of a call in functional form, on current values."""
     op, given = call.op, call.given
     form = env.rules.functional_form(op)
     if form is None:
@@ -117,7 +117,7 @@ def computed(env: Environment, call: WritingCall) -> fx.Node:
 
 
 def called_on_copies(env: Environment, call: WritingCall) -> fx.Node:
-    """The same on copies of what is written. Raises `Refused` if the call reads that, too."""
+    """The call on copies of what it writes. Raises `Refused` if it reads that memory, too."""
     if read_overlaps(env, call):
         raise Refused(
             f"{call.op} reads memory that it writes, in an order that its schema does not state"
@@ -127,7 +127,7 @@ def called_on_copies(env: Environment, call: WritingCall) -> fx.Node:
 
 
 def write_results(env: Environment, call: WritingCall, effect: Effect, new: fx.Node) -> None:
-    """Define the fresh results of a call, and write the others to what the program writes."""
+    """Define the fresh results of a call, and write the others to the views that they overwrite."""
     several, fresh = len(call.op._schema.returns) > 1, facts(call.op).fresh
     returned = effect.value if several else (effect.value,)
     results = env.emit.results(new)
@@ -139,16 +139,16 @@ def write_results(env: Environment, call: WritingCall, effect: Effect, new: fx.N
 
 
 def has_lazy_bits(view: FunctionalView) -> bool:
-    """True if eager gives the kernel a copy, since it does not take lazy bits.
+    """True if eager gives the kernel a copy, since the kernel does not support lazy bits.
 
-    After the call, it copies these back (aten/src/ATen/native/MathBitsFallback.h).
+    After the call, eager copies the result back (aten/src/ATen/native/MathBitsFallback.h).
     """
     return view.geometry is not None and (view.geometry.conj or view.geometry.neg)
 
 
 # --- calls that are refused -----------------------------------------------------------------------
 #
-# Two kinds of calls depend on the order in which a kernel reads and writes, which is undefined, or
+# Two kinds of calls depend on the order in which a kernel reads and writes, which is undefined or
 # unknown.
 
 

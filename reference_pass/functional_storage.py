@@ -8,7 +8,7 @@ view op per step:
 
 The new graph writes nothing. So a write through `c` makes a new value for `c`, and the storage
 changes only when that update is *applied*: it goes up the view chain, by the inverse of each view
-op, to a new value of the base, which is a new *version* of the storage.
+op, to a new value of the base. That is a new *version* of the storage.
 
     c1 = add(c, 1)                           c.add_(1)
     b1 = select_scatter(b, c1, 0, 0)         the inverse of select
@@ -16,8 +16,8 @@ op, to a new value of the base, which is a new *version* of the storage.
 
 Updates are queued until another view of the storage is read, so that two writes in a row to one
 view go up its chain once. The first chapter has room for one update (`queued`), and `apply` makes
-the base contiguous. That is wrong for calls that write two views (a foreach op), or that do not
-read what they overwrite, and for a base with strides, because views of it need these strides.
+the base contiguous. One update is too few for calls that write two views (a foreach op), or that do
+not read what they overwrite. A contiguous base is wrong, because views may need its own strides.
 
 Modelled on `FunctionalStorageImpl` (`aten/src/ATen/FunctionalStorageImpl.h`). Differences: a view
 knows its parent and not only its base, so it is regenerated from the nearest view whose value is
@@ -55,8 +55,7 @@ class FunctionalView:
     """One way to see a storage: the base, which has no parent, or one view op of a parent.
 
     `geometry` is None for views that no tensor of the program has: the base of a flattened storage,
-    and views in the middle of a chain. `value` is what it was at version `version` of
-    the storage.
+    and views in the middle of a chain. `value` was its value at version `version` of the storage.
     """
 
     storage: FunctionalStorage
@@ -73,12 +72,12 @@ class FunctionalView:
         return self.value if current else None
 
     def note(self, value: fx.Node) -> fx.Node:
-        """Note the value at the version that the storage has now."""
+        """Note the value of this view at the current version of the storage."""
         self.value, self.version = value, self.storage.version
         return value
 
     def through(self, op: OpOverload, *arguments: Any) -> FunctionalView:
-        """The view one step further: a view op of this one."""
+        """The view one step further down: a view op of this one."""
         return FunctionalView(self.storage, None, self, (op, arguments))
 
 
@@ -89,8 +88,8 @@ class FunctionalView:
 class FunctionalStorage:
     """One storage of the program: its base, its version, its views, and the queue of updates.
 
-    `origin` is the input (a node of the new graph) that it came with, None if the program made it.
-    `views` are those that tensors of the program have, by the key of their geometry.
+    `origin` is its input (a node of the new graph); None if the program made the storage. `views`
+    are the views that tensors of the program have, by the key of their geometry.
     """
 
     emit: Emitter
@@ -104,8 +103,8 @@ class FunctionalStorage:
 
     # --- reading ----------------------------------------------------------------------------------
     #
-    # If the newest update was written through this very view, it is the value. Otherwise the queue
-    # is applied, and the view is regenerated.
+    # If the newest update was written through this same view, its value is the result. Otherwise
+    # the queue is applied, and the view is regenerated.
 
     def read(self, view: FunctionalView) -> fx.Node:
         """The value of a view now."""
@@ -122,7 +121,7 @@ class FunctionalStorage:
     ) -> fx.Node:
         """The value of a view by its chain, from the nearest ancestor whose value is known.
 
-        With `is_usable`, that must be true of the ancestor, too, as it is of the base.
+        With `is_usable`, only ancestors for which it returns True count; it accepts the base.
         """
         chain = []
         while view.current is None or (is_usable is not None and not is_usable(view)):
@@ -134,8 +133,8 @@ class FunctionalStorage:
             assert lower.step is not None
             assert lower.parent is not None
             op, arguments = lower.step
-            # A value can have other strides than in eager, where the view op may not exist. Then
-            # the emitter copies the value to eager's strides first.
+            # A value can have other strides than in eager, and the view op may be invalid on them.
+            # Then the emitter copies the value to eager's strides first.
             above = lower.parent.geometry
             strides = None if above is None else above.strides
             value = lower.note(self.emit.view(op, value, *arguments, strides=strides))
@@ -144,7 +143,7 @@ class FunctionalStorage:
     # --- writing ----------------------------------------------------------------------------------
     #
     # New contents of a view are converted to its dtype. If the view is dense, they get its strides
-    # too, so that views of the new value exist as they do in eager. Then the update is queued.
+    # too, so that views of the new value are valid as in eager. Then the update is queued.
 
     def write(self, view: FunctionalView, value: fx.Node) -> None:
         """Store new contents of a view. Raises `Refused` if they do not have its size."""
@@ -153,7 +152,7 @@ class FunctionalStorage:
         if geometry.region.empty:
             return
         sizes, wanted = tuple(given.shape), list(geometry.sizes)
-        # Symbolic sizes that may be equal are taken to be equal.
+        # Symbolic sizes that may be equal are assumed to be equal.
         if len(sizes) != len(wanted) or any(map(known, map(operator.ne, sizes, wanted))):
             raise Refused(f"a value of size {list(sizes)} is stored in a tensor of size {wanted}")
         if given.dtype != geometry.dtype:
@@ -161,17 +160,17 @@ class FunctionalStorage:
         strides = value.meta["val"].stride()
         if is_dense(geometry.region) and not same_strides(sizes, strides, geometry.strides):
             value = self.emit.call(aten.copy.default, self.read(view), value)
-        # The update is queued, and those that it overwrites are dropped. An older update of this
-        # view must stay: updates of other views came after it.
+        # The update replaces those that it overwrites. An older update of this view must stay if
+        # updates of other views came after it.
         if self.queue and self.queue[-1][0] is view:
             self.queue.pop()
         if view is self.base:  # it shows the whole storage
             self.queue.clear()
         self.queue.append((view, value))
 
-    # Some ops ignore the contents of the tensor that they write, such as `fill_`. They need it for
-    # its metadata alone, so any older value will do. With an older one, an update that is about to
-    # be dropped has no use, and becomes dead code:
+    # Some ops ignore the contents of the tensor that they write, such as `fill_`. They need only
+    # its metadata, so any older value will do. If they take one, an update that is about to be
+    # dropped has no use, and becomes dead code:
     #
     #     x.fill_(1)                     dead: the next call takes the old x
     #     x.fill_(2)                     x1 = fill(x, 2)
@@ -189,10 +188,10 @@ class FunctionalStorage:
     # version; the other views of the storage are out of date.
 
     def apply(self) -> None:
-        """Apply what is queued."""
+        """Apply all queued updates."""
         queue, self.queue = self.queue, []
         for view, value in queue:
-            with self.emit.on_behalf_of(value):  # an update belongs to the write
+            with self.emit.on_behalf_of(value):  # the calls of an update belong to its write
                 chain = self._up_the_chain(view, value)
             self.version += 1
             for changed, new in chain:
@@ -201,17 +200,17 @@ class FunctionalStorage:
     def _up_the_chain(
         self, view: FunctionalView, value: fx.Node
     ) -> list[tuple[FunctionalView, fx.Node]]:
-        """The new value of a view, and of each view above it; the base is the last one."""
+        """The new value of a view, and of each view above it; the base is last."""
         chain = [(view, value)]
         while view.parent is not None:
             assert view.step is not None
             op, arguments = view.step
-            # Inverses that change a part of the parent ask for its old value.
+            # Inverses that change a part of the parent call this for its old value.
             parent = partial(self.regenerate, view.parent)
             value = self.rules.inverses[op](self.emit, parent, value, arguments)
             view = view.parent
             chain.append((view, value))
-        # A new value of the base is copied if it has other strides than it must have.
+        # A new value of the base is copied if its strides are not those required.
         new = value.meta["val"]
         wanted = tuple(self.rules.base_strides(self.base.geometry, new))
         if not same_strides(new.shape, new.stride(), wanted):

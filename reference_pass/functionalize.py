@@ -6,13 +6,13 @@ here, because a call can change metadata, write, and return views at once. The r
 - **Reading** a view regenerates it from the base, by its chain of view ops, unless its value is
   known.
 - **Writing** through a view computes the new contents as a new value, *queued* with the view.
-- When another view of that storage is read, the queue is *applied* (`functional_storage`). What the
-  caller can see of mutation is put back at the very end, in the *epilogue*.
+- When another view of that storage is read, the queue is *applied* (`functional_storage`). Mutation
+  that the caller can see is restored at the very end, in the *epilogue*.
 
 Two choices need to know the whole program, so the alias analysis (`alias_analysis.analyse`) runs
-first: whether a storage is written at all, and what its base is (`bases`). A base contains what
-memory contains: the lazy conjugate and negative bits of an input are cleared, and are part of the
-chain to the views. The decisions of all parts are one table (`rules`).
+first: whether a storage is written at all, and what its base is (`bases`). A base contains the
+bytes of the memory: the lazy conjugate and negative bits of an input are cleared, and a step of the
+chain from the base to the view sets them again. The decisions of all parts are one table (`rules`).
 
 Modelled on `torch.func.functionalize` (`aten/src/ATen/FunctionalStorageImpl.h`). Differences:
 inputs may share storage in any way; identity, strides and offsets of outputs are as in eager; an
@@ -65,11 +65,11 @@ def functional_module(
     """A graph of ATen calls as a graph module that mutates only its inputs, at its end.
 
     `analysis` is that of the graph for these inputs. `in_eager` emits the calls that depend on more
-    than values. `views="copy"` emits view-copy ops only, so
-    that in the graph nothing aliases, with two exceptions: at its end, where eager's outputs share
-    memory, and at its start, where a view copy cannot reach the memory around an input (the input
-    has a lazy conjugate or negative bit, or its storage is not a whole number of its elements).
-    Raises `Refused`, with a reason, for a program that it cannot compile correctly.
+    than values. `views="copy"` emits view-copy ops, so that in the graph nothing aliases, with two
+    exceptions: at its end, where eager's outputs share memory, and at its start, where a view copy
+    cannot reach the memory around an input (the input has a lazy conjugate or negative bit, or its
+    storage is not a whole number of its elements). Raises `Refused`, with a reason, for a program
+    that it cannot compile correctly.
     """
     emit = Emitter(fx.Graph(), semantics, views == "copy")
     nodes = list(captured.graph.nodes)
@@ -120,15 +120,15 @@ def _inputs(env: Environment, nodes: list[fx.Node], sample_args: Sequence[object
 
 
 # A call can do three things, in this order: change the metadata of an argument, write an argument,
-# and return views. A call that does none of them is the same call in the new graph. One that only
-# returns views is no call in the new graph: the views are regenerated when they are read.
+# and return views. A call that does none of them is emitted unchanged. For a call that only returns
+# views, nothing is emitted: the views are regenerated when they are read.
 
 
 def _call(env: Environment, node: fx.Node, effect: Effect) -> None:
-    """One call of the program."""
+    """Walk one call of the program."""
     op = node.target
     if op is operator.getitem and tensors_in(effect.value):
-        return  # the tensor is known: the call that returned it has defined it
+        return  # the call that returned the tensor has defined it
     results = tensors_in(effect.value)
     is_known = all(effect.shows[id(tensor)].storage in env.storages for tensor in results)
     returns_views = bool(results) and is_known
@@ -185,7 +185,7 @@ def _view(
 
 
 def _operand(env: Environment, node: fx.Node, geometry: Geometry) -> FunctionalView | None:
-    """The operand that a view of this geometry can be read and written through; None if none."""
+    """The operand through which a view of this geometry can be read and written, or None."""
     operand = env.operand_in(node, env.storages[geometry.storage])
     if operand is None:
         return None
@@ -193,7 +193,7 @@ def _operand(env: Environment, node: fx.Node, geometry: Geometry) -> FunctionalV
     # The base of a flattened storage has bytes instead of bools (`flattening.flatten`).
     if kind is BaseKind.FLATTENED and torch.bool in (geometry.dtype, seen and seen.dtype):
         return None
-    # One write to such an operand changes several of its elements. In its value it changes one.
+    # One write to such an operand changes several elements; in a functional value, only one.
     overlapping = seen is not None and overlaps_itself(seen.region)
     return None if overlapping and kind is not BaseKind.CONSTANT else operand
 
@@ -207,7 +207,7 @@ def _operand(env: Environment, node: fx.Node, geometry: Geometry) -> FunctionalV
 def _mutate_metadata(
     env: Environment, node: fx.Node, effect: Effect, identity: int, geometry: Geometry
 ) -> None:
-    """Make a tensor object the view that a call makes of it."""
+    """Bind a tensor object to the view that it becomes by a call."""
     old = env.views[identity]
     if geometry.storage not in env.storages:
         # A new storage: its contents are undefined in eager.

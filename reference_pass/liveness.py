@@ -1,15 +1,13 @@
 """Live ranges: which node reads which bytes, and until when.
 
 Time is the position of a node in the graph. A node *reads* a value if its result depends on the
-data of the value. To make a view is not a read, but the users of the view read. To ask for a size
-is not a read, and to overwrite is not one. A scatter reads its base except what it stores over. An
-output is read at the end. The caller reads each input after that, unless the graph has overwritten
-it.
+data of the value. Making a view, asking for a size, and overwriting are not reads, but the users of
+the view read. A scatter reads its base except what it stores over. An output is read at the end.
+The caller reads each input after that, unless the graph has overwritten it.
 
-The first chapter looks at all later nodes for each candidate (`no_later_use`), and never writes to
-an input (`not_an_input`). That is quadratic, and wasteful, because the epilogue may overwrite an
-input without a reader in between. So all questions are asked by storage, and its live values are
-kept together.
+The first chapter scans all later nodes for each candidate (`no_later_use`), and never writes to an
+input (`not_an_input`). That is quadratic, and wasteful, because the epilogue may overwrite an input
+that nothing reads before. So all queries are by storage, and each storage lists its live values.
 """
 
 from __future__ import annotations
@@ -42,9 +40,9 @@ END = 1 << 62  # the position of the caller, after all nodes
 class Read:
     """A read of a value at a position, by a node.
 
-    It reads all bytes of the value. A scatter (`is_scatter`) reads only those that it does not
-    store over. A read that only `overwrites` needs the memory, not the data: the node would
-    overwrite the value. A read of the `whole` storage also reads the bytes around the value.
+    It reads all bytes of the value. A scatter (`is_scatter`) does not read those that it stores
+    over. A read that only `overwrites` needs the memory, not the data: the node would overwrite the
+    value. A read of the `whole` storage also reads the bytes around the value.
     """
 
     at: int
@@ -56,7 +54,7 @@ class Read:
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """Bytes that a `copy_` of the epilogue overwrites. Writes of reinplacing are left out."""
+    """Bytes that a `copy_` of the epilogue overwrites. Writes made by reinplacing are left out."""
 
     at: int
     by: fx.Node
@@ -83,8 +81,8 @@ def is_view(node: fx.Node) -> bool:
 class Liveness:
     """The live ranges of a graph with true metadata.
 
-    A rewrite that replaces operands calls `replace` or `follow`, which keep both true: the live
-    ranges and the metadata.
+    A rewrite that replaces operands calls `replace` or `follow`, which keep the live ranges and the
+    metadata true.
     """
 
     def __init__(self, graph: fx.Graph, semantics: Semantics = NAIVE) -> None:
@@ -111,19 +109,19 @@ class Liveness:
         for tensor in tensors_in(value.meta["val"]):
             self.memory(tensor).values.setdefault(value, []).append(read)
 
-    # Questions. -----------------------------------------------------------------------------------
+    # Queries. -------------------------------------------------------------------------------------
 
     def later_reads(
         self, tensor: torch.Tensor, region: Region, after: int
     ) -> Iterator[tuple[fx.Node, Read]]:
-        """The reads, after a position, of data that a region has at that position.
+        """The reads after a position that see the data of a region at that position.
 
         Each comes with the value that is read.
         """
         memory = self.memory(tensor)
         for value, reads in list(memory.values.items()):
             live = [read for read in reads if read.at > after]
-            # The passes ask in ascending order of positions, so earlier reads are forgotten.
+            # The passes query ascending positions, so earlier reads are dropped.
             if live:
                 memory.values[value] = live
             else:
@@ -133,8 +131,8 @@ class Liveness:
             )
             for read in live:
                 if touched or read.whole:
-                    # `stored_over` is computed now: the base may be at another location than it was
-                    # when the read was noted.
+                    # `stored_over` is computed only now: the base may have moved since the read was
+                    # noted.
                     if read.is_scatter and contains(Region.of(stored_over(read.by)), region):
                         continue
                     if not self.overwritten(memory, region, after, read.at):
@@ -142,7 +140,7 @@ class Liveness:
 
     def overwritten(self, memory: Memory, region: Region, after: int, before: int) -> bool:
         """True if one write overwrites all of a region between two positions."""
-        # Two writes may cover it together. That is not looked for: to say False is safe.
+        # Two writes may cover it together. That is not checked: False is the safe answer.
         return any(
             after < write.at < before and contains(write.region, region) for write in memory.writes
         )
@@ -155,7 +153,7 @@ class Liveness:
     def last_read(self, value: fx.Node) -> int:
         """The last position at which a value, or a view of it, is read."""
         last = -1
-        # The reads of a view are noted under the view, not under its base.
+        # A read of a view is noted for the view, not for its base.
         pending = [value]
         while pending:
             view = pending.pop()
@@ -174,7 +172,7 @@ class Liveness:
     def at_same_offset(self, value: fx.Node) -> Iterator[fx.Node]:
         """A value, all views of it, and all copies of its whole storage.
 
-        If the value gets another offset, all of these get it.
+        If the value gets another offset, all of these do.
         """
         pending = [value]
         while pending:
@@ -189,7 +187,7 @@ class Liveness:
     # Changes. -------------------------------------------------------------------------------------
 
     def replace(self, node: fx.Node, by: fx.Node, value: Any) -> None:
-        """Let all users of a node, whose value was `value`, use another node, and `follow` them."""
+        """Replace a node, whose value was `value`, by another in all users, and `follow` them."""
         self.replace_all([(node, by, value)])
 
     def replace_all(self, replacements: Iterable[tuple[fx.Node, fx.Node, Any]]) -> None:
@@ -199,13 +197,13 @@ class Liveness:
             users |= dict.fromkeys(node.users)
             node.replace_all_uses_with(by)
             self._move_reads(node, value, by)
-            # What was returned as the node is returned as the other one.
+            # An output that was the node is now the other node.
             if node in self.returned:
                 self.returned[by] += self.returned.pop(node)
         self.follow(list(users))
 
     def follow(self, users: list[fx.Node]) -> None:
-        """Make the metadata of nodes with new operands true, and that of all views of them."""
+        """Make the metadata of nodes with new operands true, and that of all their views."""
         while users:
             user = users.pop()
             if user.op == "output":  # its reads moved with `replace`; it has no value
@@ -218,7 +216,7 @@ class Liveness:
                     continue
                 self._move_reads(user, old, user)
                 users.extend(user.users)
-            elif writes(user.target):  # its value is what it writes
+            elif writes(user.target):  # its value is the tensor that it writes
                 set_value(user, self.semantics)
             else:
                 # It computes a new tensor, which has the same metadata as before: otherwise the
@@ -228,10 +226,10 @@ class Liveness:
     def _move_reads(self, node: fx.Node, value: Any, to: fx.Node) -> None:
         """Move the reads of a node, whose value was `value`, to a node with another value.
 
-        That may be the same node, if its value is on another storage now.
+        It may be the same node, if its value is on another storage now.
         """
         reads: list[Read] = []
-        # A list of tensors is noted on each of its storages with the same reads: one list is kept.
+        # A list of tensors has the same list of reads on each of its storages: one of them is kept.
         for tensor in tensors_in(value):
             reads = self.memory(tensor).values.pop(node, reads)
         for read in reads:
@@ -248,7 +246,7 @@ def note_input(liveness: Liveness, node: fx.Node) -> None:
 
 
 def note_output(liveness: Liveness, node: fx.Node) -> None:
-    """The caller reads what is returned."""
+    """The caller reads the outputs."""
     liveness.returned.update(nodes_in(node.args))
     for operand in node.all_input_nodes:
         liveness.add(operand, Read(END, node))
@@ -285,8 +283,8 @@ def _reads_by(liveness: Liveness, node: fx.Node) -> Iterator[tuple[fx.Node, Read
     """The reads of a call, each with the operand that is read."""
     at = liveness.position[node]
     if node in liveness.views:
-        # What a view shows is not read, but a number is that says what it shows, such as the start
-        # of `narrow`.
+        # A view does not read its operand, but it reads a number that says what it shows, such as
+        # the start of `narrow`.
         shown = {storage_of(tensor) for tensor in tensors_in(node.meta["val"])}
         for operand, *_ in contents_read(node):
             if shown.isdisjoint(map(storage_of, tensors_in(operand.meta["val"]))):
@@ -294,6 +292,5 @@ def _reads_by(liveness: Liveness, node: fx.Node) -> Iterator[tuple[fx.Node, Read
         return
     for operand, is_scatter, overwritten in contents_read(node):
         whole = node in liveness.whole and operand is node.all_input_nodes[0]
-        # A read of the whole storage gets no exception for the bytes that are stored over: it also
-        # reads the bytes around them.
+        # A read of the whole storage also reads the bytes that a scatter stores over: no exception.
         yield operand, Read(at, node, is_scatter and not whole, overwritten and not whole, whole)

@@ -1,4 +1,4 @@
-"""Memory planning as users call it: marks for other passes to see, and the whole plan."""
+"""Memory planning as users call it: marks that other passes can see, and the whole plan."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def mark_in_place(
     conditions: Sequence[Condition] = CONDITIONS,
     non_aliasing: Collection[object] = (),
 ) -> fx.GraphModule:
-    """Mark the calls of a functional ATen graph whose results may be where an operand is.
+    """Mark the calls of a functional ATen graph whose results may be in the memory of an operand.
 
     The graph stays functional (`call_in_place`). Arguments are those of `plan_memory`, which lowers
     the marks.
@@ -52,8 +52,8 @@ def plan_memory(
 ) -> fx.GraphModule:
     """Plan the memory of a functional ATen graph (`plan_storages`): more than `reinplace` does.
 
-    Arguments, result and what is raised are those of `reinplace`. Operators of other libraries, and
-    Python functions whose value is noted, may keep what they are given, and return it later
+    Arguments, result and errors are those of `reinplace`. Operators of other libraries, and Python
+    functions whose value is noted, may retain their arguments, and return them later
     (`opaque_calls`). Those in `non_aliasing` do not; with `check_non_aliasing`, the graph checks it
     when it runs. Also raises `Refused` for a mark that no condition allows.
     """
@@ -71,7 +71,7 @@ def plan_memory(
 def _before_planning(
     graph_module: fx.GraphModule, sample_args: Sequence[object], non_aliasing: Collection[object]
 ) -> Semantics:
-    """The semantics to plan with; gives the graph true metadata."""
+    """Give the graph true metadata. Returns the semantics to plan with."""
     hide_functions(graph_module.graph)
     require_aten(graph_module, sample_args)
     replace_prims(graph_module.graph)

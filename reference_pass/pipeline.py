@@ -4,8 +4,8 @@
     with checked():                                     # the same, with the invariants checked
         compiled = pipeline(function, *sample_args)
 
-The algorithm takes a graph of ATen calls with true metadata. This file makes one of what users
-give, and lets the result check its guards.
+The algorithm takes a graph of ATen calls with true metadata. This file makes such a graph from what
+users pass, and lets the result check its guards.
 
 Each pass can check the invariants that it requires and ensures, and raises `Broken` for one that
 does not hold. Checks are off by default, since they run every graph again on fakes. The tests turn
@@ -74,7 +74,7 @@ CONDITIONS, NOOP_RULES = torch_semantics.CONDITIONS, torch_semantics.NOOP_RULES
 
 
 class Options(TypedDict, total=False):
-    """Options of `functionalize`, which the passes hand on."""
+    """Options of `functionalize`, which the passes forward."""
 
     views: Views
     strict: bool
@@ -83,7 +83,7 @@ class Options(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class PipelineOptions:
-    """What all passes together may be asked for: `plan_memory` comes in place of `reinplace`.
+    """Options of all passes together: `plan_memory` runs in place of `reinplace`.
 
     `views` and `strict` are those of `functionalize`, `non_aliasing` is that of `reinplace`.
     """
@@ -94,7 +94,7 @@ class PipelineOptions:
     non_aliasing: Collection[object] = ()
 
     def updated(self, options: Mapping[str, Any] | None) -> PipelineOptions:
-        """These, with the `options` of `torch.compile`. Raises `Refused` for any other option."""
+        """These options and the `options` of `torch.compile`. Raises `Refused` for unknown ones."""
         unknown = sorted({*(options or {})} - {*self.__slots__})
         if unknown:
             raise Refused(
@@ -120,8 +120,8 @@ def functionalize(
     `rules` are the right ones, those of training, or planted wrong ones. `views` says whether the
     graph has view ops or view-copy ops. `sizes="symbolic"` traces a function for all sizes, not
     only those of the sample arguments, which are not mutated. Raises `Refused`, with a reason, for
-    a program that it cannot compile correctly; with `strict`, also for calls that eager does not
-    define. `noted`: it has the metadata of a run on fakes, as graphs of AOTAutograd have.
+    a program that it cannot compile correctly; with `strict`, also for calls that are undefined in
+    eager. `noted`: the graph has the metadata of a run on fakes, as graphs of AOTAutograd have.
     """
     if views not in ("alias", "copy"):
         raise Refused(f"views={views!r} is neither 'alias' nor 'copy'")
@@ -139,7 +139,7 @@ def functionalize(
             refuse_lost_history(captured, analysis)
         if strict:
             refuse_undefined(analysis)
-        # In training, a `copy_` of the program is recorded, and one of the epilogue is not.
+        # In training, a `copy_` of the program is recorded, and a `copy_` of the epilogue is not.
         as_it_is = views == "alias" and not rules.detaches
         made = unchanged(captured, analysis) if as_it_is else None
         made = made or functional_module(captured, analysis, inputs, EAGER, rules, views, IN_EAGER)
@@ -176,10 +176,10 @@ def reinplace(
     Changes the graph module and returns it (`put_in_place`). The sample arguments say which inputs
     share storage; without them, the metadata of the placeholders does. An output gets no larger
     storage than in eager (`larger_output_storage`), and the peak of live bytes does not rise
-    (`larger_storage_longer`). Operators of other libraries may keep what they
-    are given, and return it later (`opaque_calls`), but for those in `non_aliasing`. The decisions
-    are in `graph_module.meta["reinplace"]`. Raises `Refused` if the graph writes anything except
-    its inputs at its end.
+    (`larger_storage_longer`). Operators of other libraries may retain their arguments, and return
+    them later (`opaque_calls`), except those in `non_aliasing`. The decisions are in
+    `graph_module.meta["reinplace"]`. Raises `Refused` if the graph writes anything except its
+    inputs at its end.
     """
     require_aten(graph_module, sample_args)
     replace_prims(graph_module.graph)  # a prim has no in-place form
@@ -212,13 +212,13 @@ def metadata_is_true(graph_module: fx.GraphModule) -> str | None:
 
 
 def operands_have_eager_strides(graph_module: fx.GraphModule) -> str | None:
-    """A call whose bits depend on strides has operands with those of the captured graph."""
+    """A call whose bits depend on strides has operands with the strides of the captured graph."""
     return operand_of_other_strides(graph_module, EAGER)
 
 
 # --- the passes as `PassBase` ---------------------------------------------------------------------
 
-_CHECKS = [False]  # a stack, as `checked` nests; the last one counts
+_CHECKS = [False]  # a stack, since `checked` may be nested; the last entry counts
 
 
 @contextlib.contextmanager
@@ -248,12 +248,12 @@ class _Pass(PassBase):
         operands_have_eager_strides,
     )
     keeps_aliases: ClassVar[bool] = True
-    # A static method, since it is none of the object.
+    # A static method, since it does not use the object.
     rewrite: ClassVar[Callable[..., fx.GraphModule]]
 
     def __init__(self, *sample_args: object, **options: Any) -> None:
-        # PassBase calls `requires`, `call` and `ensures` in turn. These fields carry over what was
-        # found and made in between.
+        # PassBase calls `requires`, `call` and `ensures` in turn. These fields carry results from
+        # one to the next.
         self.sample_args, self.options = sample_args, options
         self._before: Aliases = frozenset()
         self._made: fx.GraphModule | None = None
@@ -278,7 +278,7 @@ class _Pass(PassBase):
                 )
 
     def call(self, graph_module: fx.GraphModule) -> PassResult:
-        """What the function makes of the graph module."""
+        """Rewrite the graph module."""
         before = [node.target for node in graph_module.graph.nodes]
         self._made = self.rewrite(graph_module, *self.sample_args, **self.options)
         after = [node.target for node in self._made.graph.nodes]
@@ -329,8 +329,8 @@ def pipeline(
 ) -> fx.GraphModule:
     """The function, or graph module, functionalized, without no-ops, and reinplaced.
 
-    If `planned`, its memory is planned (`plan_memory`). The other keyword arguments, and what is
-    raised, are those of `functionalize`.
+    If `planned`, its memory is planned (`plan_memory`). The other keyword arguments and the errors
+    are those of `functionalize`.
     """
     graph_module = capture(function, sample_args, sizes)
     if sizes == "symbolic":
@@ -344,13 +344,13 @@ def pipeline(
 
 
 def last_pass(*, planned: bool, non_aliasing: Collection[object] = ()) -> Reinplace:
-    """The pass that decides which memory results are in."""
+    """The pass that decides in which memory results are."""
     make = PlanMemory if planned else Reinplace
     return make(non_aliasing=non_aliasing)
 
 
 def run_passes(graph_module: fx.GraphModule, *passes: PassBase) -> fx.GraphModule:
-    """What passes make of a graph module, one after the other."""
+    """Run passes on a graph module, one after the other."""
     for graph_pass in passes:
         result = graph_pass(graph_module)
         assert result is not None

@@ -2,12 +2,12 @@
 
 One walk over the graph, in order, as in `reinplace` of the first chapter. The first candidate that
 meets all `conditions` is applied at once, so later decisions see the graph as it is then. The first
-chapter reads a `location` off the graph as it is; here the metadata of all views is made true after
-each rewrite, because bytes are asked for, and a rewrite moves them.
+chapter reads a `location` off the graph; here the metadata of all views is made true after each
+rewrite, because the conditions compare bytes, and a rewrite moves them.
 
 The specification is the docstring of `torch.fx.passes.reinplace.reinplace`. Differences:
 
-- Overlap is decided in bytes. Two slices of one base that do not overlap do not prevent each other.
+- Overlap is decided in bytes. Two disjoint slices of one base do not prevent each other.
 - A scatter reads its base only outside of what it stores over. Step (2c) follows from that: a write
   through a view is safe if the only later use is a scatter over the same bytes, whatever its
   source. And the scatter is redundant if its source is at its destination already (5).
@@ -15,8 +15,8 @@ The specification is the docstring of `torch.fx.passes.reinplace.reinplace`. Dif
   there follows: a `copy_` into an input overwrites its old data, so the caller does not read it.
 - An output gets no larger storage than in eager, unless the caller allows it
   (`larger_output_storage`).
-- Decisions are recorded (`decisions`): the way in which a node is in place, or the condition that
-  each candidate fails.
+- Decisions are recorded (`decisions`): how a node is in place, or the condition that each candidate
+  fails.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ Offered: TypeAlias = Callable[[fx.Node, Liveness], Iterator[Candidate]]
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What was decided about a node.
+    """The decision about a node.
 
     `node` keeps its name in place, and `op` is what it called before. `how` is the way in which it
-    is in place, or None, and `into` names where its results are then. `refused` has one entry per
-    candidate that was refused: the way, the name of the condition that it fails, and the reason.
+    is in place, or None, and `into` names the destinations of its results. `refused` has an entry
+    for each refused candidate: the way, the name of the condition that it fails, and the reason.
     """
 
     node: str
@@ -75,7 +75,7 @@ def put_in_place(
 ) -> None:
     """Turn functional ops of a functional graph into in-place ones.
 
-    The metadata of the graph are true. Notes the decisions in `graph_module.meta["reinplace"]`.
+    Requires true metadata. Notes the decisions in `graph_module.meta["reinplace"]`.
     Raises `Refused` if the graph writes anything except its inputs at its end.
     """
     graph = graph_module.graph
@@ -87,7 +87,7 @@ def put_in_place(
     erase_dead(graph)  # a dead use must not count as a read
     with on_fakes(fake_mode(graph_module)):
         liveness = Liveness(graph, semantics)
-        # A copy of the list: rewrites erase nodes and add nodes. A dead node need not be in place,
+        # A copy of the list, since rewrites erase and add nodes. A dead node need not be in place,
         # unless it is called for its effect.
         made = [
             decide(node, offered(node, liveness), conditions)
@@ -108,7 +108,7 @@ def decisions(graph_module: fx.GraphModule) -> tuple[Decision, ...]:
 
 def first_failure(candidate: Candidate, conditions: Sequence[Condition]) -> tuple[str, str] | None:
     """The name of the first condition that a candidate fails, with the reason."""
-    # A size that is unknown until the run can fail any comparison; then the answer is no.
+    # A size that is unknown until the run can fail any comparison; then the condition fails.
     for condition in conditions:
         try:
             reason = condition(candidate)
@@ -138,12 +138,12 @@ def decide(
 
 # --- rewrites -------------------------------------------------------------------------------------
 #
-# What they leave without a use is erased at the end.
+# Nodes that they leave without a use are erased at the end.
 
 
 def _apply(candidate: Candidate) -> None:
     node, liveness = candidate.node, candidate.liveness
-    # The others give way to where they are: a scatter to its base, a copy to a view.
+    # Other candidates replace the node by its destination: a scatter by its base, a copy by a view.
     if candidate.how not in (How.IN_PLACE, How.OUT, How.CAST_BACK):
         (slot,) = candidate.slots
         if candidate.how is How.SCATTER:
@@ -162,7 +162,7 @@ def _apply(candidate: Candidate) -> None:
     )
     returns = candidate.op._schema.returns
     if len(returns) == len(candidate.slots) == 1 and not facts(candidate.op).fresh:
-        # It hands back what it writes, so it need not run.
+        # The call returns the tensor that it writes, so it need not run.
         note_value(node, candidate.slots[0].destination.meta["val"])
     else:
         set_value(node, liveness.semantics)
@@ -173,7 +173,7 @@ def _apply(candidate: Candidate) -> None:
 def _store(node: fx.Node, liveness: Liveness) -> None:
     """(3a) A scatter as a view and a copy_."""
     assert isinstance(node.target, OpOverload)
-    # Before the scatter, where the base still has its old contents and its source is known.
+    # Inserted before the scatter, where the base has its old contents and the source is computed.
     with node.graph.inserting_before(node):
         view = _new(node.graph, *stores_through(node), liveness)
         stored = view, bind(node.target, node.args, node.kwargs)["src"]
@@ -181,10 +181,10 @@ def _store(node: fx.Node, liveness: Liveness) -> None:
 
 
 def _new(graph: fx.Graph, op: OpOverload, args: tuple[Any, ...], liveness: Liveness) -> fx.Node:
-    """A new node, at the position of the node that comes after it."""
+    """A new node, which gets the position of the node after it."""
     new = graph.create_node("call_function", op, args, name=op.overloadpacket.__name__)
     if op is aten.copy_.default:
-        note_value(new, args[0].meta["val"])  # it hands back what it writes
+        note_value(new, args[0].meta["val"])  # it returns the tensor that it writes
     else:
         set_value(new, liveness.semantics)
         liveness.views.add(new)
@@ -197,7 +197,7 @@ def _renumber(node: fx.Node, op: OpOverload, liveness: Liveness) -> None:
     fresh = facts(op).fresh
     single = len(op._schema.returns) == 1
     for user in list(node.users):
-        # Users of what it writes use the destinations by now; fresh results come first.
+        # Users of written results use the destinations by now; fresh results come first.
         index = user.args[1] if user.target is operator.getitem else None
         if not isinstance(index, int) or index >= len(fresh):
             continue

@@ -1,14 +1,14 @@
 """The decisions of functionalization, as one table of functions.
 
-Each right function is a default of `Rules`: those of a line are here, the others where they are
+Each right function is a default of `Rules`: one-line functions are here, the others where they are
 explained. With another function in its place the pass makes wrong programs, which is how
 `aliasproof/faults/` shows that each rule is needed:
 
     always = Rules(is_base=lambda uses, geometry: True)
     functionalize(function, *sample_args, rules=always)
 
-The first chapter decides in passing, as where `apply` makes each new base contiguous. That is wrong
-for a base with strides, because `as_strided` and outputs show them.
+The first chapter has its decisions in the code, as where `apply` makes each new base contiguous.
+That is wrong for a base with strides, because `as_strided` and outputs show them.
 """
 
 from __future__ import annotations

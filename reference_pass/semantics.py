@@ -1,17 +1,17 @@
-"""What the algorithm asks about calls, as one value.
+"""Questions of the algorithm about calls, as one value.
 
 The first chapter believes schemas, in `writes` and `overload`. That is wrong for kernels that read
-around their operand, or give other strides in place, because no schema says so. What else a call
-does is a question of `Semantics`. Each question has a naive answer, from the schema alone, so the
-algorithm runs without any knowledge of kernels: `NAIVE`. The folder `eager` answers them as torch
-does, and `pipeline.py` hands these answers over:
+around their operand, or whose in-place form has other strides, because no schema says so. Each such
+property of a call is a question of `Semantics`. Each question has a naive answer, from the schema
+only, so the algorithm runs without any knowledge of kernels: `NAIVE`. The folder `eager` answers
+them as torch does, and `pipeline.py` passes these answers:
 
-    put_in_place(graph_module, NAIVE, conditions)        # from the schemas alone
+    put_in_place(graph_module, NAIVE, conditions)        # from the schemas only
     put_in_place(graph_module, EAGER, conditions)        # as torch
 
-To leave out one answer is `replace(EAGER, held=NAIVE.held)`: the tests show for each of them a
-program that is then wrong, or refused. What only one pass asks is an argument of that pass:
-`InEager` of functionalization, and the layouts that a result and a copy may have.
+`replace(EAGER, held=NAIVE.held)` leaves out one answer: for each answer, the tests have a program
+that is then wrong or refused. A question of only one pass is an argument of that pass: `InEager` of
+functionalization, and the layouts that a result and a copy may have.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Values: TypeAlias = Callable[[fx.Node], Any]  # the values of operands on fakes
 
 
 def run_as_written(node: fx.Node, values: Values) -> Any:
-    """The value of a call on fakes: what the fake kernel gives."""
+    """The value of a call on fakes, as the fake kernel computes it."""
     args, kwargs = on_values((node.args, node.kwargs), values)
     assert callable(node.target)
     return node.target(*args, **kwargs)
@@ -70,12 +70,12 @@ class Semantics:
     # `DataDependent` for a call that fakes cannot run.
     run: Callable[[fx.Node, Values], Any] = run_as_written
 
-    # (a call, the values of its operands) -> what it copies, as a view, if that is more than its
-    # operand shows; or None.
+    # (a call, the values of its operands) -> the view that it copies, if that covers more than its
+    # operand; or None.
     copied_around: Callable[[fx.Node, Values], torch.Tensor | None] = none
 
     # True if a functional op copies the whole storage of its first operand, and not only the bytes
-    # that the operand covers. So the result has the operand's offset, and `as_strided` of the
+    # that the operand covers. Then the result has the operand's offset, and `as_strided` of the
     # result shows bytes from around the operand.
     copies_whole_storage: Callable[[object], bool] = never
 
@@ -83,7 +83,7 @@ class Semantics:
     reads_whole: Callable[[fx.Graph], Iterable[fx.Node]] = nothing
 
     # (a call, the values of its operands and its own) -> True if the bits that it computes may
-    # depend on the strides of its operands. Those must be as in eager then.
+    # depend on the strides of its operands. Then these must be as in eager.
     rounds_by_strides: Callable[[fx.Node, Values], bool] = never
 
     # The operator that writes what a functional call computes to its operands, with the same bits.

@@ -11,8 +11,8 @@ For views that show all of the parent it is a view again, back to the shape of t
 view through any other op is described by its geometry and regenerated with `as_strided`.
 
 The first chapter has no inverse for `expand` in `VIEWS`, because one element would have two values.
-But a program that is defined in eager writes one value to all copies of an element (of `expand`,
-`unfold`, `as_strided`), so there is an inverse: it stores that value once.
+But a program that is defined in eager writes the same value to all copies of an element (of
+`expand`, `unfold`, `as_strided`), so there is an inverse: it stores that value once.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ Inverse: TypeAlias = Callable[[Emitter, ParentValue, fx.Node, Arguments], fx.Nod
 # --- inverses -------------------------------------------------------------------------------------
 
 
-# Some inverses need only sizes of the parent, and some need nothing of it. A call of `parent` may
-# emit calls that regenerate it, which dead code elimination then removes.
+# Some inverses need only sizes of the parent, and some do not need it at all. A call of `parent`
+# may emit calls that regenerate it, which dead code elimination then removes.
 def _unchanged(emit: Emitter, parent: ParentValue, new: fx.Node, args: Arguments) -> fx.Node:
     return new
 
@@ -102,8 +102,8 @@ def _of_unfold(emit: Emitter, parent: ParentValue, new: fx.Node, args: Arguments
         return emit.view(aten.select.int, new, 0, 0)
     dim %= rank
     count = new.meta["val"].shape[dim]
-    # There are two ways to cover all windows with slices of the parent. The one that needs fewer
-    # scatters is taken. A symbolic number of windows allows only the first.
+    # There are two ways to cover all windows with slices of the parent. The one with fewer scatters
+    # is taken. With a symbolic number of windows, only the first works.
     if not isinstance(count, int) or window <= count:
         for k in range(window):  # the k-th elements of all windows are one strided slice
             piece = emit.view(aten.select.int, new, -1, k)
@@ -164,8 +164,8 @@ INVERSES: dict[OpOverload, Inverse] = {
 
 # --- view ops as steps ----------------------------------------------------------------------------
 
-# By view op. An op that is in no line has no steps: `as_strided` for one, which does not depend on
-# the views before it, but on the storage alone.
+# By view op. An op that is not in the table has no steps, such as `as_strided`, which does not
+# depend on the views before it, only on the storage.
 VIEW_STEPS: dict[OpOverload, ToSteps] = {
     **{op: as_itself for op in INVERSES if op is not aten.as_strided.default},
     **COMPOSITES,
