@@ -1,7 +1,7 @@
-"""What is built for inputs: a graph of Dynamo after all passes, or one of AOTAutograd.
+"""Builds for inputs: a graph of Dynamo after all passes, or one of AOTAutograd.
 
-How much of the inputs matters is found while graphs are built. So the keys, under which what is
-built is kept, may become more detailed.
+Which properties of the inputs matter is found while graphs are built. So the keys of the caches may
+become more detailed.
 """
 
 from __future__ import annotations
@@ -75,9 +75,9 @@ _log = logging.getLogger(__name__)
 class Keys:
     """The keys of inputs: the layouts of tensors, the values of other inputs.
 
-    `detail` says what of the layouts matters, and `by_value` whether a graph is right for one value
-    of the `floats` only, both as far as it is known now. If `graded`, it matters who requires a
-    gradient.
+    `detail` says which part of the layouts matters, and `by_value` whether a graph is right for
+    only one value of the `floats`, both as far as known now. If `graded`, it matters which inputs
+    require a gradient.
     """
 
     def __init__(self, graph_module: fx.GraphModule, *, trains: bool, graded: bool) -> None:
@@ -89,7 +89,7 @@ class Keys:
         self.note_location(graph_module)
 
     def layouts(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
-        """The layouts of inputs, as detailed as it matters."""
+        """The layouts of inputs, in the detail that matters."""
         return input_layouts(inputs, self.attributes, self.detail, graded=self.graded)
 
     def of(self, layouts: tuple[Any, ...], inputs: Sequence[Any]) -> tuple[Any, Any]:
@@ -103,19 +103,19 @@ class Keys:
         return tuple(exactly(inputs[index].item()) for index in floats)
 
     def note_sharing(self, graph_module: fx.GraphModule) -> None:
-        """Note that it matters which inputs share a storage, if a graph writes to inputs."""
+        """Note that shared storages of inputs matter, if a graph writes to inputs."""
         if writes_inputs(graph_module):
             self.detail = max(self.detail, Detail.SHARING)
 
     def note_location(self, graph_module: fx.GraphModule) -> bool:
-        """Note that it matters where inputs are, if a graph depends on it; True if it does now."""
+        """Note that the locations of inputs matter, if a graph depends on them; True if they do."""
         if depends_on_location(graph_module):
             self.detail = Detail.LOCATIONS
         return self.detail is Detail.LOCATIONS
 
 
 class Builder:
-    """Builds graphs for inputs. It notes in `keys` what they depend on.
+    """Builds graphs for inputs. It notes in `keys` on which of their properties they depend.
 
     `differentiate` is AOTAutograd, for each graph without mutation. `noted` says whether the graph
     has the metadata of a run on fakes.
@@ -135,16 +135,16 @@ class Builder:
         self.writes_plainly = differentiate is not None and writes_plainly(graph_module)
         self.is_aten = differentiate is None and is_aten(graph_module, example_inputs)
         self.settings = fake_settings(example_inputs) if self.is_aten else {}
-        # Only a trace asks who requires a gradient. The examples of AOTAutograd do not say it.
+        # Only a trace depends on `requires_grad`. The examples of AOTAutograd do not have it.
         self.keys = Keys(graph_module, trains=differentiate is not None, graded=not self.is_aten)
 
     def build_for(
         self, layouts: Sequence[Any], values: Sequence[Any], env: ShapeEnv | None
     ) -> Runnable | None:
-        """The compiled graph for inputs, or the given one where torch cannot do what that takes.
+        """The compiled graph for inputs; the given one if torch cannot trace or differentiate it.
 
-        If eager cannot, either, the given one raises its error. With symbols, raises `Refused` for
-        an error of torch: for numbers it may be none.
+        If eager cannot run it either, the given one raises its error. With symbols, raises
+        `Refused` for an error of torch: with numbers there may be none.
         """
         try:
             return self._compiled_for(layouts, values, env)
@@ -163,15 +163,15 @@ class Builder:
     ) -> Runnable | None:
         """The compiled graph for inputs, which may have symbols of an environment.
 
-        It may find that graphs depend on more `detail`. None if it depends on the location of an
-        input that has none.
+        The build may find that graphs depend on more `detail`. Returns None if the graph depends on
+        the location of an input, and the layouts do not have it.
         """
         mode = FakeTensorMode(
             shape_env=env or ShapeEnv(**self.settings),
             static_shapes=True,
             allow_non_fake_inputs=True,
         )
-        # New ones for each use, since a trace may change the metadata of its arguments.
+        # New fakes for each use, since a trace may change the metadata of its arguments.
         new_fakes = functools.partial(fakes_of, layouts, values, mode)
         tensors = [layout for layout in layouts if isinstance(layout, InputLayout)]
         if self.writes_plainly and not has_places(layouts):
@@ -186,7 +186,7 @@ class Builder:
             require_saved_unwritten(self.graph_module, new_fakes(), mode)
             return self._trained(mode, captured, new_fakes, anywhere=anywhere)
         again = functools.partial(self.build_for, layouts, without_tensors(layouts, values), None)
-        # With symbols, or by value, guards and numbers of tensors are read already.
+        # With symbols, or by value, guards and numbers of tensors have been read already.
         once = env is not None or self.keys.by_value
         return self._observed(captured, new_fakes, None if once else again, anywhere=anywhere)
 
@@ -203,7 +203,7 @@ class Builder:
         first = Functionalize(*new_fakes(), views=views, strict=strict, noted=self.noted)
         kept = self.options.non_aliasing
         functional = run_passes(captured, first, RemoveNoOps(non_aliasing=kept))
-        # Before reinplacing, it may show whole storages, whose sizes are those of fakes.
+        # Before reinplacing, the graph may have views of whole storages, with the sizes of fakes.
         is_located = not anywhere or not depends_on_location(functional)
         pure = detach_new_outputs(copied(functional), captured) if is_located else None
         expand_constants(functional)
@@ -267,7 +267,7 @@ class Builder:
         if not self.keys.by_value:
             try:
                 return self._traced(self.graph_module, new_fakes())
-            # A branch on the probability of dropout; a kernel that takes no symbol for a float.
+            # A branch on the probability of dropout, or a kernel that takes no symbol for a float.
             except (Refused, TypeError):
                 if not self.keys.floats:
                     raise

@@ -2,8 +2,9 @@
 
 AOTAutograd would functionalize the call on copies again, and call another operator: `bernoulli` for
 `bernoulli_`, which draws in the order of its own result, and not in that of the memory that the
-program fills; or `sigmoid` for `sigmoid(x, out=y)`, whose result has the strides of `x`. So it gets
-an operator of our own, in whose place its graphs call `on_copies` in the end.
+program fills; or `sigmoid` for `sigmoid(x, out=y)`, whose result has the strides of `x`. So
+AOTAutograd gets an operator of our own, and its graphs call `on_copies` in place of that at the
+end.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from aliasproof.reference_pass.eager.history import LostHistory, overwriting
 
 
 class _OpaqueCall(HigherOrderOperator):
-    """`on_copies` of the operator of a name, whose results have no history.
+    """`on_copies` of the operator with this name; its results have no history.
 
     FX refuses an operator as an argument if it needs exact strides.
     """
@@ -86,8 +87,8 @@ OPAQUE_CALL.py_impl(FakeTensorMode)(_on_fakes)
 def opaque_call(op: OpOverload, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
     """`on_copies` in a graph that is differentiated.
 
-    Raises `LostHistory` for a call that autograd records, but for random fills: the gradient of
-    what they overwrite is zero.
+    Raises `LostHistory` for a call that autograd records, except random fills: the gradient of the
+    contents that they overwrite is zero.
     """
     given = bind(op, args, kwargs)
     fills = facts(op).random and facts(op).writes == facts(op).names[:1]

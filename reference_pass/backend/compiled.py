@@ -1,10 +1,10 @@
 """A graph of Dynamo, compiled once per layout of its inputs.
 
-Dynamo guards the sizes and strides of inputs, but not how they share storage. What the passes
-decide depends on both. So the graph is compiled once per layout of its inputs (`input_layouts`):
-for the example inputs at once, so that Dynamo can fall back to eager where the passes refuse, and
-for any other layout at the first call with it. If an int among the inputs changes, the graph is
-compiled with symbols for the ints.
+Dynamo guards the sizes and strides of inputs, but not how they share storage. The passes depend on
+both. So the graph is compiled once per layout of its inputs (`input_layouts`): for the example
+inputs at once, so that Dynamo can fall back to eager if the passes refuse, and for any other layout
+at the first call with it. If an int among the inputs changes, the graph is compiled with symbols
+for the ints.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ class Compiled:
 
     `graphs` has the results by the layouts of tensors and the values of other inputs (`keys`).
     `general` has graphs that are right for all sizes, or all ints, that meet their guards. If
-    Dynamo passes symbols, there is a `template`, and one graph for it. Each has at most
-    `MOST_LAYOUTS` graphs.
+    Dynamo passes symbols, there is a `template`, and one graph for it. Each of these caches has at
+    most `MOST_LAYOUTS` graphs.
     """
 
     MOST_LAYOUTS = 64
@@ -67,12 +67,12 @@ class Compiled:
             graph_module, example_inputs, options, noted=noted, differentiate=differentiate
         )
         self.keys = self.builder.keys
-        # What Dynamo's guards are enough for, if inputs share no storage.
+        # The graph to run if inputs share no storage, for which Dynamo's guards suffice.
         self.apart: Runnable | None = None
         self.graphs: dict[Any, Runnable] = {}
         self.general: dict[Any, General | None] = {}
         self.template: Template | None = None
-        # The fakes are ours alone: those of Dynamo would get symbols from our trace.
+        # The fakes are only ours: those of Dynamo would get symbols from our trace.
         with torch._guards.tracing(None), unset_fake_temporarily():
             self._compile_examples(example_inputs)
 
@@ -97,19 +97,19 @@ class Compiled:
         )
         if not has_symbols(layouts, inputs):
             of_examples = self._compiled(inputs)
-            # The build may have found that it depends on where inputs are.
+            # The build may have found that the graph depends on the locations of inputs.
             anywhere = self.builder.writes_plainly and not has_places(self.keys.layouts(inputs))
             if anywhere and are_apart(inputs, self.keys.attributes):
                 self.apart = of_examples
             return
         if (template := template_of(layouts, inputs)) is None:
-            return  # without numbers, there is nothing to compile for before the first call
-        # Sizes of zero or one, and floats, are no symbols there. Nor are offsets.
+            return  # some sizes have no value before the first call, so nothing can be compiled yet
+        # Sizes of zero or one, floats, and offsets are not symbols in the template.
         if template.symbolic and not has_places(layouts):
             self.template = template
             if self._for_template(inputs) is not None or self.keys.by_value:
                 return
-        # For these sizes alone, so that what is refused for all sizes is refused now.
+        # For these sizes only, so that what is refused for all sizes is refused now.
         given, values = template.with_hints()
         if (compiled := self.builder.build_for(given, values, None)) is not None:
             self.graphs[self.keys.of(given, values)] = compiled
@@ -126,7 +126,7 @@ class Compiled:
                 compiled = general.graph_module
             else:
                 layouts, compiled = self._built_or_given(layouts, inputs)
-                # The build may have found that more of the inputs matters.
+                # The build may have found that more properties of the inputs matter.
                 key = self.keys.of(layouts, inputs)
             keep(self.graphs, key, compiled, self.MOST_LAYOUTS)
         return compiled
@@ -134,9 +134,10 @@ class Compiled:
     def _built_or_given(
         self, layouts: tuple[Any, ...], inputs: Sequence[Any]
     ) -> tuple[tuple[Any, ...], Runnable]:
-        """The compiled graph; the given one, if another layout was compiled, and this is refused.
+        """The compiled graph; the given one if this layout is refused after another was compiled.
 
-        It is too late for Dynamo to fall back to eager. Also if an input shares with an attribute.
+        Then it is too late for Dynamo to fall back to eager. The given one also runs if an input
+        shares memory with an attribute.
         """
         if shares_with_attribute(layouts):
             return layouts, Trained(self.graph_module, None)
@@ -148,7 +149,7 @@ class Compiled:
                     raise
                 return self.keys.layouts(inputs), Trained(self.graph_module, None)
             before, layouts = layouts, self.keys.layouts(inputs)
-            # A graph that depends on more of the inputs is right where they have no more.
+            # If the layouts now have more detail, the graph is built once more for them.
             if compiled is not None and layouts == before:
                 return layouts, compiled
 
@@ -158,7 +159,7 @@ class Compiled:
             if self.template.pattern_of(layouts, inputs) != self.template.pattern:
                 return None
             return self._for_template(inputs)
-        # It is built for the second ints.
+        # The general graph is built when a second value of the ints comes.
         key = without_ints(self.keys.of(layouts, inputs))
         if key in self.general:
             return self.general[key]
@@ -186,7 +187,7 @@ class Compiled:
         values = list(template.values)
         for index in self.keys.floats:
             values[index] = inputs[index]
-        # What fakes log before they raise is no news: it is compiled for these sizes alone then.
+        # Fakes log before they raise. The log is off: then the graph is compiled for these sizes.
         quiet = mock.patch.object(torch._subclasses.fake_tensor.log, "disabled", True)
         with contextlib.suppress(Refused), quiet:
             built = self.builder.build_for(template.layouts, values, template.env)

@@ -23,7 +23,7 @@ from aliasproof.reference_pass.calls.operator_forms import aten, bind
 
 
 def expand_constants(graph_module: fx.GraphModule) -> None:
-    """Make one element of each `full_like` of a functional graph that such calls alone read.
+    """Expand each `full_like` of a functional graph from one element, if only `addcmul` reads it.
 
     Leaves the new nodes without metadata.
     """
@@ -41,18 +41,18 @@ def expand_constants(graph_module: fx.GraphModule) -> None:
                 aten.expand.default, (element, list(value.shape))
             )
         for user in list(node.users):
-            # Its strides are not those of eager, and the bits of the call do not depend on that.
+            # It has other strides than in eager, and the bits of the call do not depend on them.
             noted = dict(noted_strides(user))
             user.replace_input_with(node, expanded)
             note_strides(user, noted.get)
         graph_module.graph.erase_node(node)
         is_changed = True
-    if is_changed:  # it takes as long as a small pass
+    if is_changed:  # recompiling takes as long as a small pass
         graph_module.recompile()
 
 
 def _takes_one_element(user: fx.Node, constant: fx.Node) -> bool:
-    """True if a call has the same bits with one element, expanded, in the place of a constant."""
+    """True if a call has the same bits with one expanded element in place of a constant."""
     if user.target not in (aten.addcmul.default, aten._foreach_addcmul.Scalar):
         return False
     operands: tuple[Any, ...] = user.args[:3]
@@ -61,7 +61,7 @@ def _takes_one_element(user: fx.Node, constant: fx.Node) -> bool:
 
 
 def _is_one_loop(item: tuple[fx.Node, ...], constant: fx.Node) -> bool:
-    """True if the kernel runs over all operands as over one dimension, on a CPU."""
+    """True if the kernel runs over all operands in one loop, as over one dimension, on a CPU."""
     if any("val" not in node.meta for node in item):  # one operand repeats an element already
         return False
     values = [node.meta["val"] for node in item]

@@ -1,12 +1,12 @@
-"""Training: AOTAutograd is handed a graph without mutation, and what it left out comes after it.
+"""Training: AOTAutograd gets a graph without mutation, and the rest of the program runs after it.
 
     def program(x, w):                     pure graph:  x1 = add(x, 1); y = mul(x1, w)
         x.add_(1)
         return x * w, x[0]                 epilogue:    copy_(x, x1); v = select(x, 0, 0)
 
-The captured graph is functionalized as autograd sees it (`eager.history`). What has no mutation and
-returns no views is differentiated. The epilogue runs after it, in eager, as part of the program:
-so autograd gives each input its new history, and each view its base.
+The captured graph is functionalized as autograd sees it (`eager.history`). The part that does not
+mutate and returns no views is differentiated. The epilogue runs after it, in eager, as part of the
+program: so autograd gives each input its new history, and each view its base.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ TRAINING = replace(
         aten.as_strided.default: of_as_strided,
     },
     functional_form=differentiable_form,
-    overwrites=never,  # eager hands zeros to what the old contents were computed from
+    overwrites=never,  # eager propagates zeros to the tensors that the old contents come from
     detaches=True,
 )
 
@@ -81,7 +81,7 @@ TRAINING = replace(
 class GraphParts:
     """A functional graph in two: `pure` returns `values`, which `epilogue` takes after the inputs.
 
-    `overwritten` are the inputs and attributes that the epilogue writes, as AOTAutograd calls them.
+    `overwritten` are the inputs and attributes that the epilogue writes, as AOTAutograd names them.
     """
 
     pure: fx.GraphModule
@@ -91,8 +91,8 @@ class GraphParts:
     def pure_on_copies(self, fakes: Sequence[Any]) -> fx.GraphModule:
         """The pure graph, which copies the inputs that are overwritten before it uses them.
 
-        `fakes` are the inputs. If the graph takes views out of the whole storage of one, that is
-        copied.
+        `fakes` are the inputs. If the graph takes views of the whole storage of an input, that
+        storage is copied.
         """
         graph, copies = fx.Graph(), dict[fx.Node, fx.Node]()
         given = _given(self.pure.graph, fakes)
@@ -101,7 +101,7 @@ class GraphParts:
             copies[node] = graph.node_copy(node)
         for node in names:
             if names[node] & self.overwritten:
-                # Not a clone, which has other strides if there are gaps.
+                # Not a clone: that has other strides if there are gaps.
                 copy: Callable[..., Any] = with_contents
                 operands: tuple[Any, ...] = copies[node], copies[node]
                 if any(user.target is aten.as_strided.default for user in node.users):
@@ -114,7 +114,7 @@ class GraphParts:
 
 
 def _aot_names(graph: fx.Graph) -> dict[fx.Node, frozenset[AOTInput]]:
-    """What AOTAutograd may call each input and attribute of a graph."""
+    """The names that AOTAutograd may use for each input and attribute of a graph."""
     inputs = enumerate(graph.find_nodes(op="placeholder"))
     names: dict[fx.Node, frozenset[AOTInput]] = {
         node: frozenset({PlainAOTInput(index)}) for index, node in inputs
@@ -133,12 +133,12 @@ def split(functional: fx.GraphModule, fakes: Sequence[Any]) -> GraphParts:
 
 
 def _write_unrecorded(graph: fx.Graph, fakes: Sequence[Any]) -> None:
-    """Let the epilogue write without a record what the program has written without one.
+    """Let the epilogue write without a record what the program has written without a record.
 
-    A leaf is written only so, because autograd forbids other writes. Of other such inputs, the new
-    contents have the history of the old ones (`with_history`). As an output of the differentiable
-    graph, they would give the input a gradient of zeros, because autograd cannot see that nobody
-    reads them; in eager it has none. And the `copy_` would be a new part of its history.
+    A leaf can be written only in this way, because autograd forbids other writes. For other such
+    inputs, the new contents have the history of the old ones (`with_history`). As an output of the
+    differentiable graph, they would give the input a gradient of zeros, because autograd cannot see
+    that nothing reads them; in eager it has none. And the `copy_` would be added to its history.
     """
     given = _given(graph, fakes)
     for node in graph.find_nodes(op="call_function", target=aten.copy_.default):
@@ -197,7 +197,7 @@ def refuse_flattened(captured: fx.GraphModule, functional: fx.GraphModule) -> No
 
 
 class _OnFakes(fx.Interpreter):
-    """Runs a graph on fakes, with fakes in the place of its attributes, which it may write."""
+    """Runs a graph on fakes. Its attributes are fakes, too, since the graph may write them."""
 
     def __init__(self, graph_module: fx.GraphModule, mode: FakeTensorMode) -> None:
         super().__init__(graph_module)
@@ -214,24 +214,24 @@ class _OnFakes(fx.Interpreter):
 def require_saved_unwritten(
     graph_module: fx.GraphModule, fakes: Sequence[Any], mode: FakeTensorMode
 ) -> None:
-    """Raise `LostHistory` if autograd refuses a backward pass, since what it saved is written.
+    """Raise `LostHistory` if a backward pass would fail because a saved tensor was overwritten.
 
-    A graph without mutation has no versions of tensors, so it would give gradients there.
+    A graph without mutation has no versions of tensors, so it would return gradients instead.
     """
     edges = [get_gradient_edge(fake) for fake in tensors_in(fakes) if fake.requires_grad]
     try:
-        # The graph may switch gradients.
+        # The graph may switch gradients on or off.
         with saves_for_trace_alone(), torch.set_grad_enabled(torch.is_grad_enabled()):
             left = tensors_in([_OnFakes(graph_module, mode).run(*fakes), fakes])
         ends = list({id(one): one for one in left if one.requires_grad and one.grad_fn}.values())
         torch.autograd.grad(ends, edges, list(map(torch.ones_like, ends)), allow_unused=True)
-    except Exception as error:  # the trace tells what else torch cannot do
+    except Exception as error:  # the trace reports anything else that torch cannot do
         if "modified by an inplace operation" in str(error):
             raise LostHistory(str(error)) from error
 
 
 class _Splitting:
-    """What belongs to the epilogue: writes, and views of inputs and of values, as far as used."""
+    """The part for the epilogue: writes, and those views of inputs and values that it uses."""
 
     def __init__(self, functional: fx.GraphModule) -> None:
         self.functional = functional
@@ -246,7 +246,7 @@ class _Splitting:
                 self._need(operand)
 
     def _need(self, node: fx.Node) -> None:
-        """The epilogue uses a node: as a value, or as a view that it takes itself."""
+        """Note a node that the epilogue uses: as a value, or as a view that it takes itself."""
         if node in self.roots or node in self.later or node in self.values:
             return
         is_taken = is_view(node) and node.target not in (operator.getitem, with_history)
@@ -267,7 +267,7 @@ class _Splitting:
                 copies[node] = graph.node_copy(node, operands.__getitem__)
                 copies[node].meta = checkpoint_tags(node)
                 _differentiable(node, copies[node])
-        # A gradient of zeros for what the program detaches is not none: 0 / 0 is no number.
+        # What the program detaches has no gradient. A gradient of zeros would differ: 0 / 0 is NaN.
         detach = aten.detach.default
         graph.output(
             tuple(
@@ -281,7 +281,7 @@ class _Splitting:
         return with_graph(self.functional, graph)
 
     def _has_gradient(self, node: fx.Node) -> bool:
-        """True if the epilogue returns or writes a value, or a view of it, and detaches it not."""
+        """True if the epilogue returns or writes a value, or a view of it, without `detach`."""
         return any(
             user is self.output
             or user.target in EPILOGUE
@@ -323,7 +323,7 @@ class _Splitting:
 def _parts_to_write(
     call: fx.Node, graph: fx.Graph, copies: dict[fx.Node, fx.Node]
 ) -> dict[fx.Node, fx.Node]:
-    """The operand that a call in place writes, by the view of the functional graph that it is."""
+    """The operand that an in-place call writes, keyed by the view of the functional graph."""
     position = 1 if call.target in (on_copies, with_written) else 0
     if position == 0 and not call.meta.get(WRITTEN_IN_PLACE):
         return {}
@@ -358,13 +358,13 @@ def with_contents(
 
 
 def _copy_of_storage(tensor: torch.Tensor, count: int, offset: int) -> torch.Tensor:
-    """The same place in a copy of its whole storage, out of which the graph takes other views."""
+    """The tensor in a copy of its whole storage, of which the graph takes other views."""
     whole = tensor.as_strided((count,), (1,), 0).clone()
     return whole.as_strided(tensor.shape, tensor.stride(), offset)
 
 
 def _storage_size(tensor: torch.Tensor) -> tuple[int, int]:
-    """The elements of a storage, and before a tensor. The fakes of AOTAutograd do not have them."""
+    """The elements of a storage, and those before a tensor, which AOTAutograd's fakes lack."""
     count: Any = tensor.untyped_storage().nbytes() // tensor.itemsize
     offset: Any = tensor.storage_offset()
     if isinstance(count, torch.SymInt) or isinstance(offset, torch.SymInt):  # of our trace
@@ -380,7 +380,7 @@ def overwritten_with(
 
 
 def _differentiable(node: fx.Node, copy: fx.Node) -> None:
-    """Let the copy of a node in the pure graph call what autograd, and AOTAutograd, can do."""
+    """Let the copy of a node in the pure graph call an operator that AOTAutograd supports."""
     op: Any = node.target
     in_place = node.meta.get(WRITTEN_IN_PLACE)
     if op is aten.copy.default:
@@ -418,7 +418,7 @@ class Trained:
         inputs.clear()
         if self.epilogue is None:
             return () if self.compiled is None else self.compiled(*given)
-        # What is computed while gradients are off has no history in these graphs.
+        # Values computed while gradients are off have no history in these graphs.
         with torch.set_grad_enabled(self.grad is not None or torch.is_grad_enabled()):
             values: Sequence[Any] = () if self.compiled is None else self.compiled(*given)
             results = self.epilogue(*given, *values)

@@ -2,7 +2,7 @@
 
 Each graph of Dynamo is `Compiled`, once per layout of its inputs. If an input or a parameter
 requires a gradient, AOTAutograd makes the forward and the backward graph, and the passes compile
-each of them. A graph that writes is functionalized before that, once per layout, too
+each of them. A graph that writes is functionalized before that, also once per layout
 (`differentiation`).
 """
 
@@ -58,10 +58,10 @@ def aliasproof(
 ) -> Callable[..., Any]:
     """The backend: from Dynamo's graph and example inputs to a callable that takes such inputs.
 
-    `views` and `strict` are those of `functionalize`, with `plan_memory` memory is planned, and
-    operators in `non_aliasing` keep nothing of what they are given; these may be in the `options`
-    of `torch.compile`. A `mode` is for Inductor, and does nothing here. Raises `Refused` for
-    another option, and for a graph that cannot be compiled correctly.
+    `views` and `strict` are those of `functionalize`, `plan_memory` turns memory planning on, and
+    operators in `non_aliasing` do not retain their arguments; these may be in the `options` of
+    `torch.compile`. A `mode` is for Inductor, and has no effect here. Raises `Refused` for another
+    option, and for a graph that cannot be compiled correctly.
     """
     asked = PipelineOptions(views, strict, plan_memory, non_aliasing).updated(options)
     if any(isinstance(each, list) for each in example_inputs):
@@ -75,7 +75,7 @@ def aliasproof(
 
 
 class _BreaksGraph(DataDependent, DataDependentOutputException):
-    """What one graph cannot do, and two can. Dynamo breaks the graph where it sees this class."""
+    """One graph cannot do this, and two can. Dynamo breaks the graph where it sees this class."""
 
     def __init__(self, reason: str) -> None:
         Exception.__init__(self, reason)
@@ -87,9 +87,9 @@ def _compile(
     if not needs_autograd(graph_module, example_inputs):
         return Compiled(graph_module, example_inputs, options)
     if options.strict:
-        # The graphs of AOTAutograd do not show any more what the program writes.
+        # The graphs of AOTAutograd no longer show what the program writes.
         Compiled(graph_module, example_inputs, options)
-    # AOTAutograd takes wrappers apart itself.
+    # AOTAutograd unpacks wrapper subclasses itself.
     if has_wrappers(graph_module) or not (may_write(graph_module) or is_beyond_aot(graph_module)):
         try:
             with lost_where_torch_raises():
@@ -99,7 +99,7 @@ def _compile(
             return graph_module
     graph_module = with_regions_called(graph_module)
     if not is_traced_whole(graph_module):
-        # AOTAutograd would functionalize it, and get some of these wrong without a word.
+        # AOTAutograd would functionalize it, and silently compile some of these wrong.
         return graph_module
     differentiate = functools.partial(_differentiated, options)
     return Compiled(graph_module, example_inputs, options, differentiate=differentiate)
@@ -111,7 +111,7 @@ def _differentiated(
     example_inputs: Sequence[Any],
     overwritten: frozenset[AOTInput] = frozenset(),
 ) -> Callable[..., Any]:
-    """What AOTAutograd makes of a graph, with our forward and backward graph."""
+    """Compile a graph with AOTAutograd, which calls `boxed` for the forward and backward graph."""
     compiler = functools.partial(boxed, options)
     compile_both = aot_autograd(
         fw_compiler=compiler,
@@ -131,7 +131,7 @@ def _differentiated(
     # The backward graph is compiled now, so that what is refused in it is refused now.
     with (
         torch._functorch.config.patch(force_non_lazy_backward_lowering=True),
-        # Eager draws numbers that nothing uses, too. In a compiler, FX keeps such calls only so.
+        # Eager also draws random numbers that nothing uses. FX keeps such calls only with this.
         torch._inductor.config.patch(fallback_random=True),
         differentiable_lstm(),
         composites_of_eager(),
@@ -143,7 +143,7 @@ def _differentiated(
 def boxed(
     options: PipelineOptions, graph_module: fx.GraphModule, example_inputs: Sequence[Any]
 ) -> Callable[[list[Any]], Any]:
-    """The same as AOTAutograd calls it: with a list that is cleared, so that inputs are freed."""
+    """The compiler that AOTAutograd calls: the list of inputs is cleared, so they can be freed."""
     graph_module = on_copies_again(graph_module)
     compiled = Compiled(graph_module, example_inputs, options, noted=True)
     donate_nothing()
@@ -154,7 +154,7 @@ def boxed(
     ]
 
     def run(inputs: list[Any]) -> Any:
-        # The graph was traced for these bits, and a gradient may have others.
+        # The graph was traced for the lazy bits of its examples, and a gradient may have others.
         for index in plain:
             inputs[index] = _resolved(inputs[index])
         return compiled.run(inputs)

@@ -1,4 +1,4 @@
-"""What is known of a graph of Dynamo: whether it writes, and what a trace of it shows."""
+"""Facts about a graph of Dynamo: whether it writes, and what a trace of it shows."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from aliasproof.reference_pass.eager.history import slides
 def may_write(graph_module: fx.GraphModule) -> bool:
     """True unless it is known that a graph writes no tensor.
 
-    Dynamo has run its graph on fakes, and each write counts as a new version of the fake that it
-    wrote, but for those of a call on lists. Calls of ATen operators say what they write.
+    Dynamo has run its graph on fakes, and each write increases the version of the fake that it
+    wrote, except writes of a call on lists. Calls of ATen operators say what they write.
     """
     if any(map(may_write, _children(graph_module).values())):
         return True
@@ -42,7 +42,7 @@ def _writes_a_list(node: fx.Node) -> bool:
 
 
 def is_beyond_aot(graph_module: fx.GraphModule) -> bool:
-    """True if AOTAutograd is wrong about a graph of Dynamo, also where it writes nothing."""
+    """True if AOTAutograd compiles a graph of Dynamo wrong, even if it writes nothing."""
     targets = [node.target for node in graph_module.graph.nodes]
     names = [str(getattr(target, "__name__", target)) for target in targets]
     # The gradient of `as_strided` depends on locations.
@@ -52,10 +52,9 @@ def is_beyond_aot(graph_module: fx.GraphModule) -> bool:
 def _returns_otherwise(graph_module: fx.GraphModule) -> bool:
     """True if AOTAutograd may return another output.
 
-    None has the lazy conjugate or negative bit. One that overlaps itself, as of `unfold`, gets its
-    gradient in memory that overlaps itself. One tensor is returned as several.
-
-    Without the values of Dynamo, any call that sets such a bit counts.
+    Its outputs never have the lazy conjugate or negative bit. An output that overlaps itself, as of
+    `unfold`, gets its gradient in memory that overlaps itself. One tensor returned twice becomes
+    two tensors. Without the values of Dynamo, any call that sets such a bit counts.
     """
     nodes = graph_module.graph.output_node().all_input_nodes
     values = [node.meta.get("example_value", _UNKNOWN) for node in nodes]
@@ -74,21 +73,21 @@ def _returns_otherwise(graph_module: fx.GraphModule) -> bool:
 def writes_plainly(graph_module: fx.GraphModule) -> bool:
     """True if AOTAutograd is known to functionalize a graph of Dynamo correctly.
 
-    Each tensor that is written is seen in one way alone, has the layout of the functional form of
-    the call, and is no input that requires a gradient: the statistics of a batch norm, a counter,
-    the operand of `relu(inplace=True)`.
+    Each written tensor has no other view, has the layout of the functional form of the call, and is
+    not an input that requires a gradient: the statistics of a batch norm, a counter, the operand of
+    `relu(inplace=True)`.
     """
     nodes, calls = graph_module.graph.nodes, _calls(graph_module)
     if any("example_value" not in node.meta or _writes_a_list(node) for node in calls):
         return False  # it is not known what is written
-    # A checkpoint computes again what a later write has changed.
+    # A checkpoint would recompute from contents that a later write has changed.
     if is_beyond_aot(graph_module) or any(
         isinstance(node.target, HigherOrderOperator) for node in nodes
     ):
         return False
     tensors = tensors_in([node.meta.get("example_value") for node in nodes])
     if any(map(torch._C._functorch.is_functorch_wrapped_tensor, tensors)):
-        return False  # of `vmap`: it has no storage
+        return False  # a batch of `vmap`: it has no storage
     storages = Storages()
     seen: dict[int, set[tuple[object, ...]]] = {}
     written: set[int] = set()
@@ -110,7 +109,7 @@ def _is_dropout(node: fx.Node) -> bool:
 
 
 def _is_contiguous_with_operands(node: fx.Node) -> bool:
-    """True if a value is contiguous, and so is all of its size from which it is computed."""
+    """True if a value is contiguous, and so are all operands of its size."""
     nodes = (node, *node.all_input_nodes)
     tensors = tensors_in([each.meta.get("example_value") for each in nodes])
     written = tensors_in(node.meta.get("example_value"))
@@ -118,7 +117,7 @@ def _is_contiguous_with_operands(node: fx.Node) -> bool:
 
 
 def with_regions_called(graph_module: fx.GraphModule) -> fx.GraphModule:
-    """A graph of Dynamo that calls each region, and no operator around it.
+    """A graph of Dynamo that calls each region directly, and not through an operator around it.
 
     Such an operator has a graph of its own, which no trace under autograd runs. So AOTAutograd
     would functionalize it.
@@ -148,8 +147,8 @@ def _children(graph_module: fx.GraphModule) -> dict[str, fx.GraphModule]:
 def is_traced_whole(graph_module: fx.GraphModule) -> bool:
     """True if a trace shows all that autograd does with a graph of Dynamo.
 
-    It does not show the backward of an `autograd.Function`, or of control flow, or of a custom
-    operator, or a hook, or that a tensor loses its history.
+    It does not show the backward of an `autograd.Function`, of control flow, or of a custom
+    operator; nor a hook, nor that a tensor loses its history.
     """
     targets = [node.target for node in graph_module.graph.nodes]
     return _UNSEEN.isdisjoint(targets) and not any(

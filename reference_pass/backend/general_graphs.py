@@ -1,8 +1,8 @@
 """Graphs for more than one size, or for more than one int: symbols in place of these numbers.
 
-Dynamo passes symbols for what it has seen change, or for all sizes (`dynamic=True`). A `Template`
-has the same numbers as new symbols, in an environment of its own: a graph may be traced when the
-guards of Dynamo are fixed already. What the trace notes about the symbols is checked per call.
+Dynamo passes symbols for sizes that it has seen change, or for all sizes (`dynamic=True`). A
+`Template` has new symbols for the same numbers, in an environment of its own: a graph may be traced
+when the guards of Dynamo are fixed already. The guards of our trace are checked at each call.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Template:
             for index, (layout, value) in enumerate(zip(layouts, values, strict=True))
             if any(isinstance(number, torch.SymInt) for number in _numbers(layout, value))
         ]
-        # What all inputs have in common for which one graph may be right.
+        # The common part of all inputs for which one graph may be right.
         self.pattern = self.pattern_of(self.layouts, self.values)
 
     @staticmethod
@@ -75,7 +75,7 @@ class Template:
         return env
 
     def pattern_of(self, layouts: Sequence[Any], values: Sequence[Any]) -> tuple[Any, ...]:
-        """These inputs without the numbers that are symbols in the template."""
+        """The inputs without the numbers that are symbols in the template."""
         pattern: list[Any] = []
         for index, (layout, value) in enumerate(zip(layouts, values, strict=True)):
             if not isinstance(layout, InputLayout):
@@ -110,7 +110,7 @@ class General:
 
 
 def template_of(layouts: Sequence[Any], values: Sequence[Any]) -> Template | None:
-    """The template for inputs with symbols of Dynamo; None if a symbol stands for no number."""
+    """The template for inputs with symbols of Dynamo; None if a symbol has no value yet."""
     env = ShapeEnv()
     own: dict[Any, Any] = {}
 
@@ -135,11 +135,11 @@ def template_of(layouts: Sequence[Any], values: Sequence[Any]) -> Template | Non
 
 
 class _NoNumberError(Exception):
-    """A symbol stands for a number that is known at run time only."""
+    """A symbol stands for a number that is known only at run time."""
 
 
 def with_dynamo_symbols(layouts: Sequence[Any], placeholders: Sequence[fx.Node]) -> tuple[Any, ...]:
-    """The layouts with the sizes and strides of the fakes of Dynamo: its examples are no fakes."""
+    """The layouts with sizes and strides of Dynamo's fakes, since its examples are not fakes."""
     fakes = [node.meta.get("example_value") for node in placeholders]
     return tuple(
         layout._replace(sizes=tuple(fake.shape), strides=fake.stride())
@@ -152,7 +152,7 @@ def with_dynamo_symbols(layouts: Sequence[Any], placeholders: Sequence[fx.Node])
 def fake_settings(example_inputs: Sequence[Any]) -> dict[str, Any]:
     """The settings of the fakes of AOTAutograd.
 
-    It has run its graph on them, and torch's cache has the results, by these settings.
+    AOTAutograd has run its graph on them, and torch caches the results by these settings.
     """
     mode = torch._guards.detect_fake_mode(example_inputs)
     return {} if mode is None or mode.shape_env is None else asdict(mode.shape_env.settings)
@@ -167,7 +167,7 @@ def without_tensors(layouts: Sequence[Any], values: Sequence[Any]) -> list[Any]:
 
 
 def is_int(value: object) -> bool:
-    """True for an int that is no bool."""
+    """True for an int that is not a bool."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 
@@ -256,14 +256,14 @@ def with_floats(
 
 
 def allocates_more(one: Runnable, other: Runnable) -> bool:
-    """True if one graph is known to make more new tensors than another one."""
+    """True if one graph is known to make more new tensors than the other."""
     graphs = [each.compiled for each in (one, other) if isinstance(each, Observed)]
     calls = [footprint(each.graph).calls for each in graphs if isinstance(each, fx.GraphModule)]
     return len(calls) == 2 and calls[0] > calls[1]
 
 
 def exactly(value: Any) -> Any:
-    """A value as a key: as numbers, -0.0 equals 0.0, and NaN does not equal itself."""
+    """A value as a key: compared as numbers, -0.0 equals 0.0, and NaN does not equal itself."""
     return value.hex() if isinstance(value, float) else value
 
 
@@ -273,7 +273,7 @@ def without_ints(key: tuple[Any, Any]) -> tuple[Any, Any]:
 
 
 def keep(cache: dict[Any, Any], key: Any, value: Any, most: int) -> None:
-    """Add an entry to a cache; the oldest one leaves if there are more than `most`."""
+    """Add an entry to a cache; drops the oldest one if there are more than `most`."""
     cache[key] = value
     if len(cache) > most:
         del cache[next(iter(cache))]

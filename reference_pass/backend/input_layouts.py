@@ -1,12 +1,12 @@
 """The layouts of the inputs of a call, as the key of what is compiled for it.
 
-A compiled graph is a function of such a key alone: the passes run on fakes that are made from the
-key, so they see nothing of the inputs that is not in it.
+A compiled graph is a function of such a key only: the passes run on fakes that are made from the
+key, so they see no property of the inputs that is not in it.
 
-A key has no more of the inputs than what a graph depends on (`Detail`). Which inputs share a
-storage matters to a graph that writes one of them; where they are in it seldom does. Then their
-distance is in the key, and the fakes have an unlikely offset in a larger storage. What the passes
-make of them is right for all offsets: 15 slices of a data set are one key.
+A key has only the properties on which a graph depends (`Detail`). Which inputs share a storage
+matters to a graph that writes one of them; where they are in it seldom does. Then only their
+distance is in the key, and the fakes have an unlikely offset in a larger storage. The passes'
+result is right for all offsets: 15 slices of a data set are one key.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from aliasproof.reference_pass.calls.fake_inputs import refuse_without_regions
 
 
 class Detail(enum.IntEnum):
-    """What a graph depends on, beside the sizes, strides and dtypes of its inputs."""
+    """The properties on which a graph depends, beside sizes, strides and dtypes of its inputs."""
 
     SIZES = 0  # nothing else
     SHARING = 1  # which inputs share a storage, and their distance
@@ -43,8 +43,8 @@ class InputLayout(NamedTuple):
 
     `storage` numbers the storages of the inputs in order of first use: addresses differ from call
     to call. `distance` is that in bytes between all inputs on one storage. `lazy` are the lazy
-    conjugate and negative bits. Composites may ask for `requires_grad`. If an input is no
-    leaf, its gradient goes on into its history, unless the graph detaches it.
+    conjugate and negative bits. Composites may read `requires_grad`. If an input is not a leaf, its
+    gradient flows on into its history, unless the graph detaches it.
     """
 
     storage: int
@@ -69,7 +69,7 @@ def input_layouts(
     """The layout of each tensor among the inputs, and the type of each other one.
 
     The attributes of a graph are inputs, too: an input may share a storage with one of them. With
-    `graded`, a layout says who requires a gradient.
+    `graded`, a layout says whether the input requires a gradient.
     """
     storages = [_storage(value) for value in inputs]
     if detail is Detail.SIZES:
@@ -112,7 +112,7 @@ def are_apart(inputs: Sequence[Any], attributes: Iterable[torch.Tensor]) -> bool
 
 
 def has_places(layouts: Iterable[Any]) -> bool:
-    """True if the layouts say of an input where it is."""
+    """True if the layouts have the location of an input."""
     tensors = [layout for layout in layouts if isinstance(layout, InputLayout)]
     return any((layout.location, layout.distance) != (None, None) for layout in tensors)
 
@@ -123,14 +123,14 @@ def shares_with_attribute(layouts: Iterable[Any]) -> bool:
 
 
 class _Places(NamedTuple):
-    """Of inputs by index: the numbers of storages, who is located, and the distances of others."""
+    """By index of the input: the number of its storage, whether it is located, its distance."""
 
     numbers: dict[int, int]
     located: set[int]
     distances: dict[int, int]
 
 
-# Short loops, since they run at each call: a step of an optimizer has hundreds of inputs.
+# The loops are short, since they run at each call: a step of an optimizer has hundreds of inputs.
 
 
 def _storage(value: Any) -> torch.UntypedStorage | None:
@@ -153,8 +153,8 @@ def _places(
     storages: Sequence[torch.UntypedStorage | None],
     attributes: Iterable[torch.Tensor],
 ) -> _Places:
-    """Where inputs are that share a storage with others, or with attributes of the graph."""
-    # By the address of a storage; those of attributes have negative numbers.
+    """The places of inputs that share a storage with others, or with attributes of the graph."""
+    # Keys are addresses of storages; those of attributes have negative numbers.
     own: dict[int, int] = {}
     for tensor in attributes:
         own.setdefault(tensor.untyped_storage()._cdata, -1 - len(own))
@@ -176,7 +176,7 @@ def _places(
         if number < 0 or any(isinstance(x, torch.SymInt) for x in offsets):
             located.update(group)
             continue
-        # The first one is at the start, but for what its alignment says about that of the others.
+        # From the first one, rounded down to the largest element size: this keeps the alignments.
         start = offsets[0] - offsets[0] % max(inputs[index].itemsize for index in group)
         distances |= {index: x - start for index, x in zip(group, offsets, strict=True)}
     return _Places(numbers, located, distances)
@@ -184,8 +184,8 @@ def _places(
 
 # --- fakes ----------------------------------------------------------------------------------------
 
-# No program counts to these, so what is equal by chance for one offset is not equal here. Counted
-# in elements, and a multiple of all element sizes.
+# No program has such sizes, so numbers that are equal by chance for one offset are not equal here.
+# Counted in elements, and a multiple of all element sizes.
 _SOME_OFFSET = 16 * 7919
 _SOME_MORE = 16 * 6007
 # In bytes: the other inputs on a storage may come before the first one.
@@ -193,10 +193,10 @@ _SOME_BYTES = 16 * 7919 * 10**8
 
 
 def fakes_of(layouts: Sequence[Any], values: Sequence[Any], mode: FakeTensorMode) -> list[Any]:
-    """New fake tensors with these layouts, and the given values where no tensor is.
+    """New fake tensors with these layouts, and the given values for inputs that are not tensors.
 
-    To autograd they are no views. Those on one storage count its versions together, so that
-    autograd refuses to use what one of them saved and another one has overwritten.
+    To autograd they are not views. Fakes on one storage share its version counter, so that autograd
+    refuses to use a tensor that one of them saved and another one has overwritten.
     """
     memories = _memories(layouts)
     with unset_fake_temporarily(), torch.no_grad():
@@ -207,7 +207,7 @@ def fakes_of(layouts: Sequence[Any], values: Sequence[Any], mode: FakeTensorMode
 
 
 def _memories(layouts: Sequence[Any]) -> dict[int, torch.Tensor]:
-    """By number, the storages of inputs that have a distance; the first input is far inside."""
+    """The storages, by number, of inputs that have a distance; the first input is far inside."""
     ends: dict[int, int] = {}
     for layout in layouts:
         if isinstance(layout, InputLayout) and layout.distance is not None:
@@ -221,7 +221,7 @@ def _memories(layouts: Sequence[Any]) -> dict[int, torch.Tensor]:
 
 def _fake(layout: InputLayout, memories: dict[int, torch.Tensor], mode: FakeTensorMode) -> Any:
     refuse_without_regions(layout.dtype)
-    # On meta tensors, since each call on fakes takes as long as ten of these.
+    # Made on meta tensors: a call on fakes takes as long as ten calls on these.
     if layout.distance is not None:
         offset = (_SOME_BYTES + layout.distance) // layout.dtype.itemsize
         memory = memories[layout.storage]
@@ -246,7 +246,7 @@ def _fake(layout: InputLayout, memories: dict[int, torch.Tensor], mode: FakeTens
 
 
 class _Computed(torch.autograd.Function):
-    """The same tensor as the result of a call, and no view."""
+    """The same tensor as the result of a call, not as a view."""
 
     @staticmethod
     def forward(ctx: Any, tensor: torch.Tensor) -> torch.Tensor:
@@ -270,8 +270,8 @@ def _elements(layout: InputLayout) -> int:
 def are_transformed(inputs: Sequence[Any]) -> bool:
     """True for batches of a `vmap` around the call, and for tangents of forward-mode AD around it.
 
-    Batches (also those of `is_grads_batched`) have no storage, and an operator in place may not
-    store a batch into a tensor that is none. Tangents have no `out=` forms, and `detach` drops
+    Batches (also those of `is_grads_batched`) have no storage, and an in-place operator may not
+    store a batch into a tensor that is not one. Tangents have no `out=` forms, and `detach` drops
     them. The captured graph is right for both.
     """
     if forward_ad._current_level >= 0:

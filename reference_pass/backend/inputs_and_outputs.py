@@ -1,4 +1,4 @@
-"""How compiled graphs take their inputs, and which outputs are no views to autograd."""
+"""How compiled graphs take their inputs, and which outputs autograd does not see as views."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from aliasproof.reference_pass.calls.graphs import copied
 from aliasproof.reference_pass.calls.nested import leaves_in
 from aliasproof.reference_pass.calls.operator_forms import aten, bind
 
-# --- lists as inputs: graphs of compiled autograd take some, and all graphs can give theirs up ----
+# --- lists as inputs: graphs of compiled autograd take lists, and any graph can release its list --
 
 Compiler = Callable[[fx.GraphModule, Sequence[Any]], Callable[..., Any]]
 
@@ -23,7 +23,7 @@ Compiler = Callable[[fx.GraphModule, Sequence[Any]], Callable[..., Any]]
 def with_flat_inputs(
     graph_module: fx.GraphModule, example_inputs: Sequence[Any], compiler: Compiler
 ) -> Callable[..., Any]:
-    """What a compiler makes of a graph module with an input for each element of its lists."""
+    """Compile a graph module with one input for each element of its lists."""
     flat = copied(graph_module)
     placeholders = flat.graph.find_nodes(op="placeholder")
     for node, given in zip(placeholders, example_inputs, strict=True):
@@ -65,7 +65,7 @@ def _flattened(inputs: Sequence[Any]) -> list[Any]:
 
 
 def taking_a_list(compiled: fx.GraphModule) -> fx.GraphModule:
-    """The graph takes its inputs out of a list, so that it can free them after their last use."""
+    """Let the graph take its inputs out of a list, so that each is freed after its last use."""
     compiled.graph.set_codegen(_BoxedCodeGen())
     compiled.recompile()
     # Hooks would get that list: the caller checks for which sizes the graph is right.
@@ -77,13 +77,13 @@ def taking_a_list(compiled: fx.GraphModule) -> fx.GraphModule:
 #
 # To the caller, a view is more than shared memory: autograd notes its base, and forbids some writes
 # to it. In a compiled graph, an output may be a view although the program made a new tensor, since
-# its result was written into memory that is dead otherwise. And a detached view may be the plain
-# view, since both have the same layout. Each is detached at the end: `detach` hands out the same
-# memory without a base.
+# its result was written into memory that was dead. And a detached view may be the plain view, since
+# both have the same layout. Each is detached at the end: `detach` returns the same memory without a
+# base.
 
 
 def detach_new_outputs(compiled: fx.GraphModule, captured: fx.GraphModule) -> fx.GraphModule:
-    """Detach each output of a graph that is a view only there, and not in the captured graph.
+    """Detach each output that is a view in the compiled graph, but not in the captured graph.
 
     Changes the compiled graph module and returns it.
     """
@@ -104,7 +104,7 @@ def detach_new_outputs(compiled: fx.GraphModule, captured: fx.GraphModule) -> fx
 
 
 def _is_tracked_view(node: object) -> bool:
-    """True if autograd notes a base for the value of a node, and follows its chain to there."""
+    """True if autograd notes a base for the value of a node, and knows the chain of views to it."""
     is_view = False
     picks: list[Any] = []  # by `getitem`, the last one first
     while isinstance(node, fx.Node) and node.op == "call_function":
@@ -119,7 +119,7 @@ def _is_tracked_view(node: object) -> bool:
         returned = returns[picks.pop() if len(returns) > 1 and picks else 0]
         if returned.alias_info is None:
             break  # a new tensor
-        # A mutating call hands back the tensor that it writes.
+        # A mutating call returns the tensor that it writes.
         is_view = is_view or not returned.alias_info.is_write
         node = bind(op, node.args, node.kwargs).get(_aliased(op, returned.alias_info))
     return is_view
@@ -133,5 +133,5 @@ def _aliased(op: OpOverload, alias_info: Any) -> str:
         if argument.alias_info is not None
         and argument.alias_info.before_set & alias_info.before_set
     )
-    # Of a list of views, as of `split`, the schema names no argument. It is the first one.
+    # For a list of views, as of `split`, the schema names no argument. It is the first one.
     return next(named, op._schema.arguments[0].name)

@@ -1,13 +1,13 @@
-"""The first run of a graph, in which what its calls return is compared with its metadata.
+"""The first run of a graph, in which the results of its calls are compared with its metadata.
 
 The passes reason about fakes. If a fake kernel is wrong about strides, they may take a wrong view,
-or put a result where it does not fit, and nothing says so. So a graph is first run as it was before
-reinplacing, node by node:
+or put a result where it does not fit, and no error shows it. So a graph is first run as it was
+before reinplacing, node by node:
 
     inputs -> call -> compare -> call -> compare -> ... -> copies to the inputs -> outputs
 
-Such a graph writes its inputs at its end alone. If a result is not as its metadata says, nothing
-has happened yet, and the graph can be made again, with what was observed.
+Such a graph writes its inputs only at its end. If a result differs from its metadata, nothing has
+been written yet, and the graph can be made again, with the observed metadata.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from aliasproof.reference_pass.exceptions import Refused
 
 @contextlib.contextmanager
 def compiling() -> Iterator[None]:
-    """What Dynamo does while it compiles, for a layout that Dynamo does not compile again for.
+    """The settings of a compilation by Dynamo, for a layout for which Dynamo does not compile again.
 
-    A trace changes settings of the process, so two threads must not trace at once. One of them is
-    whether FX traces: compiled functions refuse that, in any thread, unless a compiler does it.
+    A trace changes settings of the process, so two threads must not trace at once. One setting says
+    that FX traces: compiled functions refuse that, in any thread, unless a compiler does it.
     """
     is_compiling = mock.patch.object(torch.compiler, "_is_compiling_flag", True)
     with compile_lock, is_compiling, without_collections():
@@ -47,9 +47,9 @@ def compiling() -> Iterator[None]:
 
 @contextlib.contextmanager
 def without_collections() -> Iterator[None]:
-    """Python's collector is off: what a compile allocates lives on, and each look at it is vain.
+    """Turn garbage collection off: objects of a compilation live on, so a collection frees nothing.
 
-    That is a tenth of the time of a first call.
+    Collections take a tenth of the time of a first call.
     """
     if not gc.isenabled():
         yield
@@ -65,11 +65,11 @@ _log = logging.getLogger(__name__)
 
 
 class Observed:
-    """A compiled graph whose first run is that of `pure`, and is observed; None for no such run.
+    """A compiled graph whose first run is an observed run of `pure`; None for no such run.
 
     `again` compiles once more; None for a graph with symbols, whose guards are read already.
-    `given` is the graph that was compiled: it runs where that does not help. With `frees`, a call
-    frees its inputs, as AOTAutograd asks for; then the first run is that of `pure`, come what may.
+    `given` is the graph that was compiled: it runs if compiling again does not help. With `frees`,
+    a call frees its inputs, as AOTAutograd requires; then the first run always completes on `pure`.
     """
 
     MOST_COMPILATIONS = 4
@@ -84,7 +84,7 @@ class Observed:
         frees: bool = False,
     ) -> None:
         self.compiled = compiled
-        # Until a run has shown that the metadata is true.
+        # None once a run has shown that the metadata is true.
         self.pure = pure
         self.again, self.given, self.frees = again, given, frees
 
@@ -94,7 +94,7 @@ class Observed:
             if (pure := self.pure) is None:
                 return self.compiled(inputs)
             if self.frees:
-                # Each input is freed after its last use, so there is no way back.
+                # Each input is freed after its last use, so the run cannot be repeated.
                 observer = _Observer(pure, raises=False)
                 result = observer.boxed_run(inputs)
                 self._conclude(observer.wrong())
@@ -147,7 +147,7 @@ class Unwritten(Exception):
 class WrongMetadataError(Exception):
     """Calls returned something else than their metadata says.
 
-    `is_noted` says if that was noted, so that a graph that is made again has other metadata.
+    `is_noted` says whether that was noted, so that a new compilation has other metadata.
     """
 
     def __init__(self, reasons: Sequence[str], *, is_noted: bool) -> None:
@@ -156,7 +156,7 @@ class WrongMetadataError(Exception):
 
 
 def observed_run(graph_module: fx.GraphModule, inputs: list[Any]) -> Any:
-    """Run a graph that writes its inputs at its end alone, and compare each result before that.
+    """Run a graph that writes its inputs only at its end, and compare each result before that.
 
     Clears the list. Raises `WrongMetadataError` if a result differs, after it has noted what was
     observed, and `Unwritten` for an error of a call. The inputs, the list, and the default
@@ -173,7 +173,7 @@ def observed_run(graph_module: fx.GraphModule, inputs: list[Any]) -> Any:
         inputs[:] = given
         torch.set_rng_state(numbers)
         set_device_states(*states)
-        # A view of the right strides may not be one of others.
+        # A call may have failed because an operand had other strides than noted.
         raise observer.wrong() or Unwritten from error
 
 
@@ -182,17 +182,17 @@ class _Observer(fx.Interpreter):
 
     def __init__(self, graph_module: fx.GraphModule, *, raises: bool = True) -> None:
         super().__init__(graph_module)
-        self.extra_traceback = False  # an error of a kernel stays as it is
+        self.extra_traceback = False  # an error of a kernel is raised unchanged
         self.raises = raises
         self.reasons: list[str] = []
         self.is_noted = self.has_written = False
 
     def wrong(self) -> WrongMetadataError | None:
-        """What differs up to now."""
+        """The differences up to now."""
         return WrongMetadataError(self.reasons, is_noted=self.is_noted) if self.reasons else None
 
     def run_node(self, n: fx.Node) -> Any:
-        """Run a node and compare it; raise before the first one that writes, if one differs."""
+        """Run a node and compare it; before the first write, raise if any result differs."""
         is_end = n.op == "output" or writes(n.target)
         if is_end and self.raises and (wrong := self.wrong()) is not None:
             raise wrong
@@ -214,9 +214,9 @@ class _Observer(fx.Interpreter):
 
 
 def difference(noted: Any, result: Any, operands: Sequence[tuple[Any, Any]]) -> str | None:
-    """What differs between the noted and the real result of a call; None if nothing does.
+    """The difference between the noted and the real result of a call; None if there is none.
 
-    `operands` are the noted and the real operands. What is a symbol in the note is not compared.
+    `operands` are the noted and the real operands. Symbols in the note are not compared.
     """
     notes, leaves = leaves_in(noted), leaves_in(result)
     if len(notes) != len(leaves):
@@ -225,7 +225,7 @@ def difference(noted: Any, result: Any, operands: Sequence[tuple[Any, Any]]) -> 
     real = tensors_in([value for _, value in operands])
     for note_, leaf in zip(notes, leaves, strict=True):
         if not isinstance(note_, torch.Tensor) or not isinstance(leaf, torch.Tensor):
-            continue  # a number, or what is not asked for
+            continue  # a number, or an optional result that was not requested
         for what, expected, observed in zip(
             ("sizes", "strides", "dtype", "lazy bits", "place"),
             (*_layout(note_), _place(note_, own)),
@@ -238,7 +238,7 @@ def difference(noted: Any, result: Any, operands: Sequence[tuple[Any, Any]]) -> 
 
 
 def _layout(tensor: torch.Tensor) -> tuple[Any, ...]:
-    # Where a number takes the place of a tensor, fakes do not have its lazy bits.
+    # If a number is passed for a tensor, fakes do not have its lazy bits.
     lazy = (tensor.is_conj(), tensor.is_neg()) if tensor.dim() else (False, False)
     return tuple(tensor.shape), tensor.stride(), tensor.dtype, lazy
 
@@ -246,8 +246,8 @@ def _layout(tensor: torch.Tensor) -> tuple[Any, ...]:
 def _place(tensor: torch.Tensor, operands: Sequence[torch.Tensor]) -> tuple[Any, ...]:
     """The operand whose storage a tensor is on, and its distance from it; a new tensor has none.
 
-    Inputs, and copies of their storages, may be elsewhere than on fakes. The size of a new storage
-    may differ, too: a view past the tensor raises then.
+    Inputs, and copies of their storages, may have other offsets than on fakes. The size of a new
+    storage may differ, too: then a view beyond the tensor raises.
     """
     storage, start = tensor.untyped_storage(), tensor.storage_offset() * tensor.itemsize
     for index, operand in enumerate(operands):

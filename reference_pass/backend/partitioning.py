@@ -1,4 +1,4 @@
-"""Which graphs autograd takes part in, and what the forward graph saves for the backward graph."""
+"""Which graphs need autograd, and what the forward graph saves for the backward graph."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def needs_autograd(graph_module: fx.GraphModule, example_inputs: Sequence[Any]) 
     # Parameters are inputs, or attributes of the graph (`install_free_tensors`, `symbolic_trace`).
     tensors = [*tensors_in(example_inputs), *graph_module.parameters(), *graph_module.buffers()]
     grad = torch.is_grad_enabled() or _enables_grad(graph_module)
-    # AOTAutograd also takes tensors apart that consist of others, such as jagged ones.
+    # AOTAutograd also unpacks tensors that consist of others, such as jagged ones.
     return (grad and any(tensor.requires_grad for tensor in tensors)) or has_wrappers(graph_module)
 
 
@@ -38,13 +38,13 @@ def _enables_grad(graph_module: fx.GraphModule) -> bool:
 
 
 def has_wrappers(graph_module: fx.GraphModule) -> bool:
-    """True if AOTAutograd must take tensors apart that consist of others."""
+    """True if AOTAutograd must unpack tensors that consist of others (wrapper subclasses)."""
     values = [node.meta.get("example_value") for node in graph_module.graph.nodes]
     return any(map(is_traceable_wrapper_subclass, tensors_in(values)))
 
 
 class SavesOverwrittenError(Exception):
-    """The backward graph needs what an input contains before the caller of the graph writes it."""
+    """The backward graph needs the contents of an input before the graph's caller writes it."""
 
 
 def partition(
@@ -52,8 +52,8 @@ def partition(
 ) -> tuple[fx.GraphModule, fx.GraphModule]:
     """The forward and the backward graph; each random call is in one of them.
 
-    Torch's partitioners take a call that needs no tensor for both graphs, also where only the other
-    one uses it. A random call draws then, too.
+    Torch's partitioners put a call that needs no tensor into both graphs, even if only the other
+    one uses it. Then a random call would draw twice.
     """
     for call in joint.graph.find_nodes(op="call_function", target=OPAQUE_CALL):
         # A checkpoint would draw other numbers: AOTAutograd keeps no state for this operator.
@@ -90,10 +90,10 @@ def _partitioned(
 ) -> tuple[fx.GraphModule, fx.GraphModule]:
     """Two graphs that hold no more memory than those of `aot_eager`.
 
-    Its partitioner saves what takes the least memory, and computes the rest again. If that is an
-    input that the program writes, the backward would read the new contents. Then the forward graph
-    computes all that it can, and saves that. `overwritten` are the inputs that are written after
-    the call. Raises `SavesOverwrittenError` if the backward graph needs one of them.
+    Its partitioner saves the values that take the least memory, and recomputes the others. If a
+    saved value is an input that the program writes, the backward graph would read the new contents.
+    Then the forward graph computes all that it can, and saves that. `overwritten` are the inputs
+    that are written after the call. Raises `SavesOverwrittenError` if the backward graph needs one.
     """
     options["num_fwd_outputs"] = num_fwd_outputs
     written = _written_inputs(joint.graph, overwritten)
@@ -115,7 +115,7 @@ def _partitioned(
 
 
 def donate_nothing() -> None:
-    """Tell AOTAutograd that the backward graph leaves what is saved as it is.
+    """Tell AOTAutograd that the backward graph does not overwrite saved tensors.
 
     So it may run again (`retain_graph=True`).
     """
