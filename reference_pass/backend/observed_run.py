@@ -35,7 +35,7 @@ from aliasproof.reference_pass.exceptions import Refused
 
 @contextlib.contextmanager
 def compiling() -> Iterator[None]:
-    """The settings of a compilation by Dynamo, for a layout for which Dynamo does not compile again.
+    """The settings of a Dynamo compilation, for a layout that Dynamo does not compile again for.
 
     A trace changes settings of the process, so two threads must not trace at once. One setting says
     that FX traces: compiled functions refuse that, in any thread, unless a compiler does it.

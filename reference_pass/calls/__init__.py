@@ -1,1 +1,1 @@
-"""What a call of an operator is, and a tensor on fakes: the words that the algorithm uses."""
+"""Properties of operator calls, and tensors on fakes: the words that the algorithm uses."""

@@ -24,12 +24,12 @@ def on_copies(
     """Call a mutating operator on copies of what it writes.
 
     This is a functional form of any operator, also of a custom one. Returns its fresh returns, then
-    the new contents of each written argument. The copies have the strides of the originals: what
-    random fills and other opaque kernels compute may depend on strides. For an operator of another
-    library they also have the offset of the originals, and storages of the same size.
+    the new contents of each written argument. The copies have the strides of the originals: the
+    results of random fills and other opaque kernels may depend on strides. For an operator of
+    another library they also have the offset of the originals, and storages of the same size.
 
     With `layouts`, one per tensor in the order of the arguments, the operator gets copies of all
-    operands, which have these layouts and share memory as these say.
+    operands, which have these layouts and share memory as the layouts say.
     """
     return on_copies_by(_called, op, *args, layouts=layouts, **kwargs)
 
@@ -48,7 +48,7 @@ def on_copies_by(
     layouts: Sequence[Layout] | None = None,
     **kwargs: Any,
 ) -> tuple[Any, ...]:
-    """The same, by another way to call an operator: a fake kernel may need a correction."""
+    """`on_copies` with another way to call an operator: a fake kernel may need a correction."""
     known = facts(op)
     given = bind(op, args, kwargs)
     if layouts is not None:
@@ -73,7 +73,7 @@ def on_copies_by(
 def copy_with_strides(tensor: Any, *, located: bool) -> Any:
     """A copy with the same strides; if `located`, also at the same offset, in as large a storage.
 
-    What is no tensor stays as it is.
+    A value that is not a tensor is returned unchanged.
     """
     if not isinstance(tensor, torch.Tensor):
         return tensor
@@ -96,7 +96,7 @@ def copy_with_strides(tensor: Any, *, located: bool) -> Any:
 
 
 def laid_out(tensors: Sequence[torch.Tensor], layouts: Sequence[Layout]) -> list[torch.Tensor]:
-    """Copies of tensors in these layouts; those with the same number of a storage share it."""
+    """Copies of tensors in these layouts; layouts with the same storage number share a storage."""
     memories: dict[int, torch.Tensor] = {}
     copies = []
     for tensor, layout in zip(tensors, layouts, strict=True):
@@ -108,7 +108,7 @@ def laid_out(tensors: Sequence[torch.Tensor], layouts: Sequence[Layout]) -> list
         copy = copy.conj() if conj else copy
         copies.append(torch._neg_view(copy) if neg else copy)
         destination, source = copies[-1], tensor
-        # `copy_` refuses a destination with a stride of zero. All of its elements are equal here.
+        # `copy_` refuses a destination with a stride of zero, whose elements are all equal here.
         for dim, stride in enumerate(strides):
             if stride == 0 and tensor.numel():
                 destination, source = destination.narrow(dim, 0, 1), source.narrow(dim, 0, 1)

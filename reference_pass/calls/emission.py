@@ -25,7 +25,7 @@ from aliasproof.reference_pass.calls.view_forms import copy_form
 from aliasproof.reference_pass.exceptions import DataDependent
 from aliasproof.reference_pass.semantics import Semantics
 
-# In the `meta` of nodes: that autograd computes them once more, where the program checkpoints.
+# In the `meta` of nodes: the program checkpoints them, so autograd computes them once more.
 CHECKPOINT_TAGS = ("recompute", "ac_graph_id")
 
 
@@ -53,7 +53,7 @@ class Emitter:
         Raises what the operator raises if it does not accept these arguments.
         """
         if self.semantics.copies_whole_storage(target) and has_partial_element(args[0].meta["val"]):
-            # It would raise on such a storage. The storage of a clone has whole elements only.
+            # The op would raise on such a storage. The storage of a clone has whole elements only.
             args = (self.call(aten.clone.default, args[0]), *args[1:])
         args, kwargs = self._without_symbols((args, kwargs))
         # Named after the op, as make_fx does, not after the overload (`default`).
@@ -87,7 +87,7 @@ class Emitter:
         assert form is not None, f"{op} has no copying form"
         try:
             return self.call(form, value, *args)
-        except GuardOnDataDependentSymNode:  # is a RuntimeError, but a copy would not help
+        except GuardOnDataDependentSymNode:  # a RuntimeError too, but a copy would not help
             raise
         except (RuntimeError, ValueError):
             sizes = value.meta["val"].shape
@@ -99,7 +99,7 @@ class Emitter:
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments with a node for each symbol: the graph computes it from input sizes.
 
-        Raises `DataDependent` if no tensor in the graph has the size that is asked for.
+        Raises `DataDependent` if no tensor in the graph has that size.
         """
         # By text: two symbols are different objects even if they are one expression.
         symbols = [leaf for leaf in leaves_in(arguments) if isinstance(leaf, torch.SymInt)]
@@ -112,7 +112,7 @@ class Emitter:
                     f"the size {missing[0]} is data-dependent, and the graph cannot compute it"
                 ) from error
             self.symbols |= {str(symbol): node for symbol, node in zip(missing, nodes, strict=True)}
-            # There are also new nodes for what the symbols are computed from.
+            # The symbols are computed from others, for which there are new nodes, too.
             for node in self.graph.nodes:
                 if "val" not in node.meta:
                     set_value(node, self.semantics)
@@ -126,8 +126,8 @@ class Emitter:
     def _computed(self, values: Sequence[torch.SymInt]) -> list[Any]:
         """A node for each value.
 
-        `materialize_symints` asks inputs for their sizes. What depends on their strides or offsets,
-        too, is computed here.
+        `materialize_symints` reads the sizes of inputs. Values that also depend on their strides or
+        offsets are computed here.
         """
         asked, env = self._stride_questions(values), values[0].node.shape_env
         rest = sorted(free_symbols(values) - asked.keys(), key=str)  # a set has no order
@@ -139,11 +139,11 @@ class Emitter:
         tracer = GraphAppendingTracer(self.graph)
         proxies = {symbol: fx.Proxy(node, tracer) for symbol, node in nodes.items()}
         made = [sympy_interp(PythonReferenceAnalysis, proxies, x.node.expr) for x in values]
-        # Guards may have made a number of a symbol.
+        # A guard may have replaced a symbol by a number.
         return [each.node if isinstance(each, fx.Proxy) else int(each) for each in made]
 
     def _stride_questions(self, values: Sequence[torch.SymInt]) -> dict[Any, fx.Node]:
-        """A new node for each symbol in the values that only strides or offsets of inputs show."""
+        """A new node for each symbol in the values that only strides or offsets of inputs have."""
         inputs = [(node, node.meta["val"]) for node in self.graph.find_nodes(op="placeholder")]
         tensors = [(node, value) for node, value in inputs if isinstance(value, torch.Tensor)]
         wanted = free_symbols(values) - free_symbols([value.shape for _, value in tensors])
@@ -159,7 +159,7 @@ class Emitter:
 
     def laid_out(self, value: fx.Node, sizes: Sequence[Size], strides: Sequence[Size]) -> fx.Node:
         """A copy of the value with these strides."""
-        # `copy` keeps the layout of its first operand, and reads nothing else of it.
+        # `copy` keeps the layout of its first operand, and reads none of its data.
         destination = self.call(aten.new_empty_strided.default, value, list(sizes), list(strides))
         return self.call(aten.copy.default, destination, value)
 
@@ -168,11 +168,11 @@ class Emitter:
 
         Its elements are those of the tensor, or bytes if `nbytes` is not a whole number of these.
         `view` emits the last view op, as a view or as a view copy. Those before it are always
-        views: a copy of the tensor would contain no more than what the tensor shows.
+        views: a copy of the tensor would contain no more than the tensor shows.
         """
         dtype = shown.meta["val"].dtype
         shown = clear_lazy_bits(shown, self.call)
-        # A guard, if the size is a symbol and this is not known.
+        # This adds a guard if the size is a symbol and the answer is not known.
         if nbytes % dtype.itemsize != 0:
             dtype = torch.uint8
             shown = self.call(aten.as_strided.default, shown, [0], [1], 0)
@@ -180,7 +180,7 @@ class Emitter:
         return view(aten.as_strided.default, shown, [nbytes // dtype.itemsize], [1], 0)
 
     def results(self, new: fx.Node, several: Any = tuple) -> list[fx.Node]:
-        """The results of a call, one node each; of a tensor or a list, by default, that itself."""
+        """The results of a call, one node each; by default, only a tuple has several."""
         value = new.meta["val"]
         if not isinstance(value, several):
             return [new]
@@ -204,5 +204,5 @@ def clear_lazy_bits(shown: fx.Node, view: Callable[..., fx.Node]) -> fx.Node:
 
 def has_partial_element(tensor: torch.Tensor) -> bool:
     """True if the storage size of a tensor is not a multiple of its element size."""
-    # A guard, if the size is a symbol and this is not known.
+    # This adds a guard if the size is a symbol and the answer is not known.
     return bool(tensor.untyped_storage().nbytes() % tensor.element_size() != 0)

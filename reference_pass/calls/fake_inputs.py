@@ -21,9 +21,9 @@ from aliasproof.reference_pass.exceptions import Refused
 
 
 def fake_inputs(mode: FakeTensorMode, sample_args: Sequence[object]) -> list[Any]:
-    """The sample arguments as fake tensors that share storages as the given ones do.
+    """The sample arguments as fake tensors, which share storages as the arguments do.
 
-    They are new objects. So a program that changes metadata leaves the caller's tensors alone.
+    They are new objects. So a program that changes metadata does not change the caller's tensors.
     """
     with mode, torch.no_grad(), without_record_of_views():
         return [fake_value(mode, argument) for argument in sample_args]
@@ -44,7 +44,7 @@ def fake_value(mode: FakeTensorMode, value: object) -> Any:
     # Sizes of the sample arguments are fixed; symbols come only from fakes of the caller.
     fake = mode.from_tensor(value, static_shapes=True)
     nbytes = value.untyped_storage().nbytes()
-    # The fake storage ends where the tensor ends. as_strided may show what comes after that.
+    # The fake storage ends where the tensor ends, but as_strided may show bytes after that.
     if fake.untyped_storage().nbytes() != nbytes:
         fake.untyped_storage().resize_(nbytes)
     return fake
@@ -53,8 +53,8 @@ def fake_value(mode: FakeTensorMode, value: object) -> Any:
 def another_fake(fake: FakeTensor) -> Any:
     """A new object on the same storage, without a graph of gradients.
 
-    As to an input, all may be done to it: autograd has no record that it is a view, and it allows a
-    change of its metadata.
+    It can be used like an input: autograd has no record that it is a view, and it allows a change
+    of its metadata.
     """
     return fake_on(fake.untyped_storage(), fake.storage_offset(), fake, fake.fake_mode)
 
@@ -74,7 +74,7 @@ def refuse_without_regions(leaf: object) -> None:
         raise Refused(
             f"a {leaf.layout} tensor has no strides to reason about; pass dense (strided) tensors"
         )
-    # Fakes of quantized tensors may even have the dtype of the operand. So the argument counts.
+    # Fakes of quantized tensors may have the dtype of the operand, so the argument is checked.
     dtype = leaf.dtype if isinstance(leaf, torch.Tensor) else leaf
     if isinstance(dtype, torch.dtype) and dtype in _QUANTIZED:
         raise Refused(
@@ -97,7 +97,7 @@ def attribute(node: fx.Node) -> Any:
 def fake_on(
     storage: torch.UntypedStorage, offset: Size, like: torch.Tensor, mode: FakeTensorMode
 ) -> FakeTensor:
-    """A new fake tensor on a storage, at an offset in elements; all else is as that of a fake.
+    """A new fake tensor on a storage, at an offset in elements; otherwise like another fake.
 
     It takes a sixth of the time of a call on fakes.
     """

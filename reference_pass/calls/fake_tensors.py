@@ -1,7 +1,6 @@
 """*Fake* tensors: sizes, strides, offsets and storages, but no data.
 
-What shares a storage with what is observed on them, also for operators whose schemas say nothing
-about it.
+They show which tensors share a storage, also for operators whose schemas say nothing about it.
 """
 
 from __future__ import annotations
@@ -34,12 +33,11 @@ def fake_mode(graph_module: fx.GraphModule, sample_args: Sequence[object] = ()) 
 def on_fakes(mode: FakeTensorMode) -> Iterator[None]:
     """The context to run nodes in: a fake mode, no gradients, no autocast, and no record of views.
 
-    The casts of autocast are calls of the graph already.
-
-    Autograd would record for each view how it was made from its base, and the cost grows with the
+    Without autocast, since its casts are calls of the graph already. Without the record, since
+    autograd would note for each view how it was made from its base, and the cost grows with the
     length of the chain.
     """
-    # Some C++ kernels take no symbols for sizes. Python has other ones for them, as in a trace.
+    # Some C++ kernels accept no symbols for sizes. As in a trace, Python kernels replace them.
     symbolic = mode.shape_env is not None and mode.shape_env.var_to_sources
     kernels = enable_python_dispatcher() if symbolic else contextlib.nullcontext()
     autocast = torch._C._DisableAutocast()

@@ -1,4 +1,4 @@
-"""Graphs as a whole: new modules of them, and the nodes that nothing needs."""
+"""Whole graphs: new modules for them, and the nodes that nothing needs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from aliasproof.reference_pass.calls.storages import same_view
 def with_graph(graph_module: fx.GraphModule, graph: fx.Graph) -> fx.GraphModule:
     """A graph module with the attributes of another one, and a new graph.
 
-    Its code is written when it is first called or read. So a module between two passes has none.
+    Its code is generated when it is first called or read. So a module between two passes has none.
     """
     return _LazyGraphModule(graph_module, graph)
 
@@ -32,7 +32,7 @@ def has_effect(node: fx.Node) -> bool:
     op = node.target
     if isinstance(op, OpOverload) and (facts(op).random or not op._schema.returns):
         return True
-    if node.is_impure():  # FX knows what has effects, such as `print`
+    if node.is_impure():  # FX knows other calls with effects, such as `print`
         return True
     calls = [call for body in graphs_called(node).values() for call in body.graph.nodes]
     return any(has_effect(call) for call in calls if call.op.startswith("call_"))
@@ -41,8 +41,8 @@ def has_effect(node: fx.Node) -> bool:
 def erase_dead(graph: fx.Graph) -> None:
     """Erase the nodes that nothing uses and that have no effect.
 
-    `Graph.eliminate_dead_code` goes into the bodies of control flow calls, too, which the caller of
-    the pass still has, and erases `x.add_(1)` there: it takes methods for pure.
+    `Graph.eliminate_dead_code` also enters the bodies of control flow calls, which the caller of
+    the pass still has, and erases `x.add_(1)` there: it assumes that methods are pure.
     """
     for node in reversed(graph.nodes):
         if not node.users and not has_effect(node):

@@ -1,9 +1,9 @@
-"""The invariants of FX passes, as checks: each says what is wrong with a graph module, or None.
+"""The invariants of FX passes, as checks: each returns what is wrong with a graph module, or None.
 
-Passes of others may come between those of this package. So each pass names what it requires and
-ensures (`pipeline.py`): no mutation except a `copy_` epilogue, true
-metadata, no new aliasing between inputs and outputs (`torch/_inductor/fx_passes/README.md`), and
-operands that give the bits of eager.
+Other passes may run between those of this package. So each pass names what it requires and ensures
+(`pipeline.py`): no mutation except a `copy_` epilogue, true metadata, no new aliasing between
+inputs and outputs (`torch/_inductor/fx_passes/README.md`), and operands that give the bits of
+eager.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ def is_functional(graph_module: fx.GraphModule) -> str | None:
         elif writes(node.target):
             if node.target not in EPILOGUE:
                 return f"{node.format_node()} writes, and is not a call of the epilogue"
-            # A graph could write and use a new tensor; FX passes allow only writes to inputs.
+            # A graph could also write a new tensor of its own; FX passes allow only writes to
+            # inputs.
             if not inputs.issuperset(map(storage_of, written_tensors(node, value_of))):
                 return f"{node.format_node()} writes to what is not an input"
             epilogue = node
@@ -65,9 +66,9 @@ def is_functional(graph_module: fx.GraphModule) -> str | None:
 
 
 def untrue_metadata(graph_module: fx.GraphModule, semantics: Semantics = NAIVE) -> str | None:
-    """What is noted of a node, and is not what a run on fakes gives; None if all is.
+    """The first node whose noted value differs from a run on fakes; None if there is none.
 
-    Nodes share a storage on the noted fakes if and only if they do in the run.
+    Nodes must share a storage on the noted fakes if and only if they do in the run.
     """
     placeholders = [node for node in graph_module.graph.nodes if node.op == "placeholder"]
     # The inputs are taken as noted; everything else is run anew from them.
@@ -120,7 +121,7 @@ def no_copy_reads_what_it_writes(graph_module: fx.GraphModule) -> str | None:
 def operand_of_other_strides(
     graph_module: fx.GraphModule, semantics: Semantics = NAIVE
 ) -> str | None:
-    """A call whose bits depend on strides, and an operand with others than in the captured graph.
+    """A call whose bits depend on strides, with an operand of other strides than in eager.
 
     None if there is no such call.
     """
@@ -150,7 +151,7 @@ def aliases_at_end(graph_module: fx.GraphModule) -> Aliases:
         (name, {storage_of(tensor) for tensor in tensors_in(node.meta["val"])})
         for name, node in ends
     ]
-    # Pairs of two inputs are left out: what the caller passes is not for the graph to decide.
+    # Pairs of two inputs are left out: they depend on the caller, not on the graph.
     return frozenset(
         (name, other_name)
         for index, (name, own) in enumerate(storages)
@@ -179,7 +180,7 @@ def _differ(one: torch.Tensor, other: torch.Tensor) -> bool:
         return True
     if any(known(a != b) for a, b in zip(one.shape, other.shape, strict=True)):
         return True
-    # The stride of a dimension of size one is never used, nor any stride without elements.
+    # The stride of a dimension of size one is never used, nor are those of an empty tensor.
     if any(known(size == 0) for size in one.shape):
         return False
     pairs = zip(one.shape, one.stride(), other.stride(), strict=True)

@@ -2,10 +2,10 @@
 
 True means two things. The fake tensor of each node has the sizes, strides, offset and dtype that
 the node's value will have. And two nodes have fakes on one storage if and only if their values will
-share a storage. A rewrite that replaces one operand can change all of that for every later node.
+share a storage. A rewrite that replaces one operand can change all of these for every later node.
 
-A value depends on the op, its constant arguments and the values of its operands, which are noted
-beside it (`meta["val_of"]`). So `refresh` knows what is out of date.
+A value depends on the op, its constant arguments and the values of its operands. These are noted
+beside the value (`meta["val_of"]`), so `refresh` knows which values are out of date.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def set_value(node: fx.Node, semantics: Semantics) -> Any:
 
 
 def note_value(node: fx.Node, value: Any) -> None:
-    """Note the value of a node, and what it depends on."""
+    """Note the value of a node, and the properties on which it depends."""
     node.meta["val"] = value
     node.meta["val_of"] = dependencies(node)
 
@@ -48,7 +48,7 @@ def note_value(node: fx.Node, value: Any) -> None:
 def run(node: fx.Node, values: Values, semantics: Semantics) -> Any:
     """The value of a node on fakes.
 
-    Where the epilogue changes the metadata of an input, the fake of the input stays as it is: it is
+    If the epilogue changes the metadata of an input, the fake of the input does not change: it is
     the input as the caller passes it.
     """
     # An alias is a new object on the same storage, so `set_` and `resize_` change that one.
@@ -66,12 +66,12 @@ def run_with(node: fx.Node, instead: dict[fx.Node, Any], semantics: Semantics) -
     def values(operand: fx.Node) -> Any:
         return instead.get(operand, operand.meta["val"])
 
-    # Eager raises where a view goes past the end of a storage. On fakes the storage grows.
+    # Eager raises if a view ends past the end of a storage, but on fakes the storage grows.
     if node.target is aten.as_strided.default and not _is_inside(*on_values(node.args, values)):
         return None
     try:
         return semantics.run(node, values)
-    except (RuntimeError, ValueError):  # it does not accept such an operand
+    except (RuntimeError, ValueError):  # the operator does not accept such an operand
         return None
 
 
@@ -88,7 +88,7 @@ def _is_inside(
 
 
 def dependencies(node: fx.Node) -> tuple[Any, ...]:
-    """What the value of a node depends on: op, constant arguments, values of operands."""
+    """The op, constant arguments and values of operands on which the value of a node depends."""
     leaves = leaves_in((node.args, node.kwargs))
     return (
         node.target,
@@ -99,8 +99,7 @@ def dependencies(node: fx.Node) -> tuple[Any, ...]:
 def can_keep(old: Any, new: Any, node: fx.Node) -> bool:
     """True if the old value of a node is still true.
 
-    It has the metadata of the new one, and is on the same storage; or each is on a storage of its
-    own.
+    It has the metadata of the new one, and both are on the same storage, or each is on a new one.
     """
     operands, pairs = operand_storages(node), zip_longest(leaves_in(old), leaves_in(new))
     return all(_can_keep(*pair, node, operands) for pair in pairs)
@@ -112,7 +111,7 @@ def _can_keep(old: Any, new: Any, node: fx.Node, operands: set[int]) -> bool:
     if not _same_metadata(old, new):
         return False
     if storage_of(old) == storage_of(new):  # a view, or a mutating call
-        # A mutating call hands back the very object that it writes.
+        # A mutating call returns the very object that it writes.
         return not writes(node.target) or old is new
     # Two storages, none of them an operand's: the node makes a new tensor in each run.
     return not operands & {storage_of(old), storage_of(new)}

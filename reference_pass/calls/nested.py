@@ -23,8 +23,8 @@ def leaves_in(value: Any) -> list[Any]:
     return found
 
 
-# A plain recursion into one list: this runs for every node of every graph, and generators that
-# delegate to each other cost more, as does one call per leaf.
+# A plain recursion into one list: this runs for every node of every graph. Generators that delegate
+# to each other cost more, and so does one call per leaf.
 def _collect(value: Any, found: list[Any]) -> None:
     if isinstance(value, (list, tuple)):
         for item in value:
@@ -63,7 +63,7 @@ def on_values(argument: Any, value: Callable[[fx.Node], Any]) -> Any:
 
 
 def on_tensors(value: Any, function: Callable[[torch.Tensor], Any]) -> Any:
-    """The value with each tensor replaced by what the function makes of it."""
+    """The value with each tensor replaced by the result of the function."""
     return map_aggregate(
         value, lambda leaf: function(leaf) if isinstance(leaf, torch.Tensor) else leaf
     )

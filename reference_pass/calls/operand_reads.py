@@ -1,4 +1,4 @@
-"""What an operator reads of its operands: values or metadata alone, and its location.
+"""What an operator reads of its operands: values or only metadata, and their location.
 
 Schemas do not say this, so these are short tables of ATen operators. An operator that is in no
 table gets the safe answer: it reads all values of each operand.
@@ -56,7 +56,7 @@ _OVERWRITES = {
     aten.geometric.default,
 }
 
-# The offset of the result is counted in other elements than that of the operand.
+# The offset of the result counts elements of another size than that of the operand.
 OTHER_ITEM_SIZE = {aten.view.dtype, aten.view_as_complex.default, aten.view_as_real.default}
 
 
@@ -69,7 +69,8 @@ def depends_on_location(op: object) -> bool:
 def contents_read(node: fx.Node) -> Iterator[tuple[fx.Node, bool, bool]]:
     """The operands that a node reads.
 
-    Each comes with two flags: a scatter reads it as its base; the node only overwrites it.
+    Each comes with two flags: whether a scatter reads it as its base, and whether the node only
+    overwrites it.
     """
     op = node.target
     # `getitem`, `on_copies` and arithmetic have no schema; they count as reading everything.
@@ -85,7 +86,7 @@ def contents_read(node: fx.Node) -> Iterator[tuple[fx.Node, bool, bool]]:
         is_first = name == facts(op).names[0]
         is_base = is_first and op in SCATTERS
         for operand in nodes_in(value):
-            # In uninitialised memory, there is nothing to read around what is stored.
+            # Uninitialised memory has no contents around the stored part that could be read.
             if not (is_base and operand.target is aten.empty_strided.default):
                 yield operand, is_base, is_first and overwrites(op)
 

@@ -1,6 +1,6 @@
 """The strides that the operands of a call have in eager, noted in the graph.
 
-A value can have other strides than in eager, and the bits of some calls depend on them.
+A value can have other strides here than in eager, and the bits of some calls depend on strides.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def note_strides(call: fx.Node, strides: Callable[[fx.Node], Sequence[Size] | No
 
 
 def noted_strides(call: fx.Node) -> Iterator[tuple[fx.Node, Sequence[Size]]]:
-    """The operands of a call, each with the strides that it has in eager, as far as noted."""
+    """The operands of a call with their strides in eager, as far as noted."""
     pairs = zip(_operands(call), call.meta.get(_STRIDES, ()), strict=False)
     return ((operand, strides) for operand, strides in pairs if strides is not None)
 
@@ -34,7 +34,7 @@ _STRIDES = "strides in eager"  # the key in the metadata of a node
 def _operands(node: fx.Node) -> list[fx.Node]:
     """The nodes that are arguments of a call, in the order of the schema.
 
-    A form of the same call in place, or with an `out=`, has the same ones first.
+    The in-place or `out=` form of the same call has the same ones first.
     """
     op, args = called(node)
     given = bind(op, args, node.kwargs) if isinstance(op, OpOverload) else {}

@@ -1,6 +1,6 @@
 """Facts about operators, and the *forms* of an operator: functional, in-place, out=.
 
-Everything is read off schemas (`OpOverload._schema`). A schema marks each argument that the
+All facts are read off schemas (`OpOverload._schema`). A schema marks each argument that the
 operator writes with `!`:
 
     add_.Tensor(Tensor(a!) self, Tensor other, *, Scalar alpha=1) -> Tensor(a!)
@@ -26,11 +26,11 @@ aten = torch.ops.aten
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What a schema says.
+    """The facts of a schema.
 
     `names` are all arguments in order, `writes` those that are written, `outs` those of `writes`
-    that are `out=` arguments. `fresh` are the indices of the returns that are not an argument
-    handed back.
+    that are `out=` arguments. `fresh` are the indices of the returns that are not a returned
+    argument.
     """
 
     names: tuple[str, ...]
@@ -48,7 +48,7 @@ def facts(op: OpOverload) -> Facts:
         names=tuple(it.name for it in arguments),
         writes=tuple(it.name for it in arguments if _is_written(it)),
         outs=tuple(it.name for it in arguments if it.is_out and _is_written(it)),
-        # A return that is marked as written is an argument handed back.
+        # A return that is marked as written is a returned argument.
         fresh=tuple(index for index, it in enumerate(returns) if not _is_written(it)),
         random=torch.Tag.nondeterministic_seeded in op.tags,
     )
@@ -60,12 +60,12 @@ def _is_written(it: Any) -> bool:
 
 
 def writes(op: object) -> TypeGuard[OpOverload]:
-    """True if a call of it writes to an argument."""
+    """True if a call of this operator writes to an argument."""
     return isinstance(op, OpOverload) and bool(facts(op).writes)
 
 
 def writes_outs_alone(op: object) -> TypeGuard[OpOverload]:
-    """True if a call of it writes its `out=` arguments and nothing else."""
+    """True if a call of this operator writes its `out=` arguments and nothing else."""
     return writes(op) and facts(op).outs == facts(op).writes
 
 
@@ -81,7 +81,7 @@ def unbind(op: OpOverload, given: dict[str, Any]) -> tuple[tuple[Any, ...], dict
     A positional argument that is not given, but comes before one that is, gets its default.
     """
     positional = [argument for argument in op._schema.arguments if not argument.kwarg_only]
-    # Trailing ones that are not given stay away, so the call reads as it was written.
+    # Trailing arguments that are not given are left out, so the call reads as it was written.
     while positional and positional[-1].name not in given:
         positional.pop()
     args = tuple(given.get(argument.name, argument.default_value) for argument in positional)
@@ -102,7 +102,7 @@ EPILOGUE = {aten.copy_.default, aten.set_.source_Tensor, aten.resize_.default}
 
 @functools.cache
 def functional_form(op: OpOverload) -> OpOverload | None:
-    """The overload that computes what a mutating one writes; None if there is none.
+    """The overload that computes what a mutating overload writes; None if there is none.
 
     It returns the fresh returns of `op`, then the new contents of each written argument. Only for
     `aten` operators, since other libraries may use these names for something else.
@@ -135,7 +135,7 @@ def functional_call(
     defaults = {it.name: it.default_value for it in op._schema.arguments}
     # The form may require an argument that has a default in `op`.
     required = [it.name for it in form._schema.arguments if not it.has_default_value()]
-    # By position, since names may differ. What is not given is left to the default of the form.
+    # By position, since names may differ. Arguments that are not given get the form's default.
     given = {
         new: given.get(old, defaults[old])
         for old, new in zip(names, facts(form).names, strict=True)
@@ -166,7 +166,7 @@ WRITTEN_IN_PLACE = "written in place"
 
 
 def is_pointwise(op: OpOverload) -> bool:
-    """True if element i of the result depends on element i of each operand alone.
+    """True if element i of the result depends only on element i of each operand.
 
     So the result may overwrite an operand.
     """
@@ -193,7 +193,7 @@ def _mutating_forms(op: OpOverload) -> Iterator[OpOverload]:
     # `&=` is `__iand__`, and `__lshift__` has no other form.
     in_place = f"__i{name[2:]}" if name.startswith("__") else name + "_"
     for candidate in overloads(in_place, name):
-        # Asked in this direction, so that the two directions cannot disagree.
+        # Searched in this direction, so that the two directions cannot disagree.
         if functional_form(candidate) is op:
             yield candidate
 
@@ -214,8 +214,8 @@ def signature(op: OpOverload, leave_out: tuple[str, ...] = ()) -> list[str]:
     ]
 
 
-# The view that each scatter stores through. Of its base, its first operand, a scatter reads all
-# bytes except those that this view covers.
+# The view that each scatter stores through. A scatter reads all bytes of its base (its first
+# operand) except those that this view covers.
 SCATTERS = {
     aten.slice_scatter.default: aten.slice.Tensor,
     aten.select_scatter.default: aten.select.int,
@@ -234,9 +234,9 @@ def stores_through(scatter: fx.Node) -> tuple[OpOverload, tuple[Any, ...]]:
 
 
 def is_opaque(op: object) -> bool:
-    """True for an operator of another library: nothing is known of it but its schema.
+    """True for an operator of another library, of which only the schema is known.
 
-    What it computes may depend on all that it can see of an operand: its strides, its offset, the
+    Its results may depend on everything that it can see of an operand: its strides, its offset, the
     size of its storage, and which operands share memory.
     """
     return isinstance(op, OpOverload) and op.namespace not in ("aten", "prims")

@@ -1,7 +1,7 @@
-"""Making `node.meta["val"]` true for every node of a graph, also after passes of others.
+"""Making `node.meta["val"]` true for every node of a graph, also after other passes.
 
-Only what is out of date is recomputed: a node runs again if its op, its constant arguments and the
-values of its operands are not the same as noted beside its value (`metadata.dependencies`). If its
+Only values that are out of date are recomputed: a node runs again if its op, its constant arguments
+or the values of its operands are not those noted beside its value (`metadata.dependencies`). If its
 new value has the same metadata, the old one stays, and no user of the node runs again.
 
 Mirrors `FakeTensorUpdater` (`torch/_inductor/fx_utils.py`), on which the passes of Inductor rely.
@@ -63,14 +63,14 @@ def refresh_metadata(
                 note_value(node, fake_value(mode, attribute(node)))
             else:
                 set_value(node, semantics)
-            # Without a note, another pass made the old value, so its storage means nothing here.
+            # A value without a note comes from another pass: its storage means nothing here.
             if had_note and can_keep(old, node.meta["val"], node):
                 node.meta["val"] = old
             ran += 1
     return ran
 
 
-# What a run gives; all else is a constant.
+# The types of values that a run computes; all others are constants.
 _COMPUTED = (torch.Tensor, list, tuple, torch.SymInt)
 
 

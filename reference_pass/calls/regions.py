@@ -1,16 +1,16 @@
 """Regions: which bytes of its storage a tensor covers.
 
-The first chapter takes each two values with one root of their `location` to overlap. That is safe,
-but it keeps `a[:2]` from being written while `a[2:]` is needed, because names do not say where a
-tensor is. Two views may differ in item size, so overlap is asked in bytes. A region is small enough
-to be written down as an integer: bit i is set if byte i belongs to it. Then overlap is `&` and
-containment is `& ~`. A region overlaps itself if it has fewer bits than its elements have bytes. To
-shift such an integer by a stride and OR it in moves all elements at once, and doubling the shift
+In the first chapter, two values whose `location` starts at one node may always overlap. That is
+safe, but `a[:2]` cannot be written while `a[2:]` is needed, because names do not say where a tensor
+is. Two views may differ in item size, so overlap is computed in bytes. A region can be written as
+an integer: bit i is set if byte i belongs to the region. Then overlap is `&`, and containment is
+`& ~`. A region overlaps itself if it has fewer bits than its elements have bytes. Shifting such an
+integer by a stride, and OR-ing it in, adds a copy of all elements at once, and doubling the shift
 needs log(size) steps per dimension.
 
 Large regions are first divided by the greatest common divisor of their strides. If an integer of
-`MOST_BITS` is still too short, or a size is a symbol, the answer is the safe one: they overlap,
-neither contains the other, each overlaps itself.
+`MOST_BITS` is still too short, or a size is a symbol, the answer is the safe one: the regions
+overlap, neither contains the other, each overlaps itself.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 Size: TypeAlias = Any  # an int, or a SymInt
 
-# Longest mask, in bits. A mask of this length takes half a megabyte, and `&` on two of them takes
-# less than a millisecond.
+# Longest mask, in bits. A mask of this length takes half a megabyte, and `&` of two takes less than
+# a millisecond.
 MOST_BITS = 1 << 22
 
 
@@ -69,7 +69,7 @@ def contiguous_strides(sizes: Sequence[Size]) -> list[Size]:
 
 
 def is_contiguous(tensor: torch.Tensor) -> bool:
-    """True if a tensor is contiguous to the last stride, also where the size is one."""
+    """True if a tensor is contiguous in all strides, also those of dimensions of size one."""
     return equal(tensor.stride(), tuple(contiguous_strides(tensor.shape)))
 
 
@@ -93,8 +93,8 @@ class Region:
         cls, sizes: Sequence[Size], strides: Sequence[Size], offset: Size, itemsize: int
     ) -> Region:
         """The region of a layout, whose strides and offset count elements."""
-        # The stride of a dimension of size one is never used. Without it, equal regions have equal
-        # fields more often.
+        # The stride of a dimension of size one is never used. Without such dimensions, equal
+        # regions have equal fields more often.
         kept = [(n, s) for n, s in zip(sizes, strides, strict=True) if not known(n == 1)]
         return cls(
             offset * itemsize,
@@ -110,7 +110,7 @@ class Region:
 
     @property
     def end(self) -> Size:
-        """One past the last byte; only of a region that is not empty."""
+        """One past the last byte; only for a region that is not empty."""
         # torch has no negative strides, so the last element has the largest index everywhere.
         last = sum((n - 1) * s for n, s in zip(self.sizes, self.strides, strict=True))
         return self.start + last + self.itemsize
@@ -139,7 +139,7 @@ def overlap(one: Region, other: Region) -> bool:
         if moved is not None:
             return overlap(*moved)
         return not (known(one.end <= other.start) or known(other.end <= one.start))
-    # Most pairs are apart as intervals already; that costs no mask.
+    # Most pairs are disjoint as intervals already; this needs no mask.
     if one.end <= other.start or other.end <= one.start:
         return False
     masks = _masks(one, other)
@@ -162,12 +162,12 @@ def contains(outer: Region, inner: Region) -> bool:
     return masks is not None and masks[1] & ~masks[0] == 0
 
 
-# A view at a symbolic position of a tensor of fixed size (`cache[:, i : i + 1]`): its sizes and
+# For a view at a symbolic position of a tensor of fixed size (`cache[:, i : i + 1]`): its sizes and
 # strides are fixed, and its start has known bounds.
 
 
 def _moved_to_zero(one: Region, other: Region) -> tuple[Region, Region] | None:
-    """Two regions at the same distance from each other; None unless they are fixed up to a move."""
+    """Two regions moved by the same distance to fixed positions; None if that is not possible."""
     distance = other.start - one.start
     if isinstance(distance, torch.SymInt):
         distance = distance.node.maybe_as_int()
@@ -180,11 +180,11 @@ def _moved_to_zero(one: Region, other: Region) -> tuple[Region, Region] | None:
 
 def overlaps_itself(region: Region) -> bool:
     """True if two elements share a byte, or may share one."""
-    # Nested strides never meet again. For symbols there is no other test.
+    # Nested strides never reach a byte twice. With symbols there is no other test.
     if region.empty or is_dense(region) or _nested(region):
         return False
     masks = _masks(region) if region.fixed else None
-    # Elements that share a byte set its bit once, so the mask has fewer bits than they have bytes.
+    # If two elements share a byte, they set one bit, so the mask has fewer bits than their bytes.
     return masks is None or masks[0].bit_count() != prod(region.sizes) * (
         region.itemsize // _unit(region)
     )
@@ -205,7 +205,7 @@ def is_dense(region: Region) -> bool:
 
 
 def _nested(region: Region) -> bool:
-    """True if, in ascending order, each stride steps over all bytes that the smaller ones reach."""
+    """True if each stride is at least the span that all smaller strides reach, in bytes."""
     reach: Any = region.itemsize
     for stride, size in _ascending(region):
         if not known(stride >= reach):
@@ -215,7 +215,7 @@ def _nested(region: Region) -> bool:
 
 
 def _ascending(region: Region) -> list[tuple[Size, Size]]:
-    """Strides and sizes by ascending stride; symbols by their hints."""
+    """Strides and sizes by ascending stride; symbols are ordered by their hints."""
     return sorted(
         zip(region.strides, region.sizes, strict=True),
         key=lambda dim: (_hint(dim[0]), _hint(dim[1])),
@@ -232,7 +232,7 @@ def _hint(size: Size) -> int:
 
 def _unit(*regions: Region) -> int:
     """The largest number of bytes that divides all distances between elements of the regions."""
-    # Starts are taken relative to the first one: to move all regions changes no answer.
+    # Starts are taken relative to the first one: moving all regions changes no answer.
     first = regions[0].start
     return gcd(
         *(n for region in regions for n in (region.start - first, region.itemsize, *region.strides))
@@ -256,14 +256,14 @@ def _masks(*regions: Region) -> tuple[int, ...] | None:
     )
 
 
-# Cached, since liveness asks about the same few layouts for every node.
+# Cached, since liveness queries the same few layouts for every node.
 @functools.lru_cache(maxsize=4096)
 def _mask(start: int, sizes: tuple[int, ...], strides: tuple[int, ...], item: int) -> int:
     """The mask of a region; `start`, `strides` and `item` are counted in units."""
     mask = (1 << item) - 1
     for size, stride in zip(sizes, strides, strict=True):
         # `whole` has `done` copies of the smaller dimensions. Each round doubles them, except the
-        # last one, which adds what is missing.
+        # last one, which adds the missing ones.
         whole, done = mask, 1
         while done < size:
             step = min(done, size - done)

@@ -20,8 +20,8 @@ class Geometry:
     """How a tensor sees its storage: layout, dtype, and the lazy conjugate and negative bits.
 
     `sizes`, `strides` and `offset` count elements. `detached` says that the tensor was detached, if
-    that matters. Two geometries with the same `key` show the same data in the same way. All strides
-    count for it, also those of dimensions of size one: a view as another dtype depends on them.
+    that matters. Two geometries with the same `key` show the same data in the same way. The key has
+    all strides, also those of dimensions of size one: a view as another dtype depends on them.
     """
 
     storage: int
@@ -79,8 +79,8 @@ class Storages:
 
 
 def _comparable(size: Size) -> object:
-    """A size as it can be compared and hashed."""
-    # To compare two symbols would add a guard, and the graph would be right for fewer sizes.
+    """A size in a form that can be compared and hashed."""
+    # Comparing two symbols would add a guard, and the graph would be right for fewer sizes.
     return size if isinstance(size, int) else str(size)
 
 
@@ -95,7 +95,7 @@ def value_of(node: fx.Node) -> Any:
 
 
 def operand_storages(node: fx.Node, value: Callable[[fx.Node], Any] = value_of) -> set[int]:
-    """The storages of a node's operands; of a `getitem`, those that it picks."""
+    """The storages of a node's operands; for a `getitem`, only those of the item."""
     # A list may have hundreds of tensors, each with a `getitem` of its own.
     operands = [node] if node.target is operator.getitem else node.all_input_nodes
     return {storage_of(tensor) for operand in operands for tensor in tensors_in(value(operand))}
@@ -107,7 +107,7 @@ def encoding(tensor: torch.Tensor) -> tuple[torch.dtype, bool, bool]:
 
 
 def same_location(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """True if two tensors are known to have one offset, in storages of one size."""
+    """True if two tensors are known to have the same offset, in storages of the same size."""
     return known(one.storage_offset() == other.storage_offset()) and known(
         one.untyped_storage().nbytes() == other.untyped_storage().nbytes()
     )
@@ -124,8 +124,8 @@ def same_view(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 def same_elements(one: torch.Tensor, other: torch.Tensor) -> bool:
     """True if two tensors of one storage have the same elements in the same order."""
-    # `same_view` ignores dimensions of size one; a kernel iterates over them. The dtype may differ:
-    # where an element is read, there it is written.
+    # `same_view` ignores dimensions of size one, but a kernel iterates over them. The dtype may
+    # differ: each element is written where it is read.
     same = equal(tuple(one.shape), tuple(other.shape)) and equal(one.stride(), other.stride())
     alike = same and encoding(one)[1:] == encoding(other)[1:]
     return alike and Region.of(one).same(Region.of(other))

@@ -27,7 +27,7 @@ def view_form(op: OpOverload) -> OpOverload | None:
     name = op.overloadpacket.__name__
     if op.namespace != "aten" or not name.endswith("_"):
         return None
-    # A view aliases its first argument without writing it: `add` does not, so `add_` has none.
+    # A view aliases its first argument without writing it. `add` does not, so `add_` has no view.
     for candidate in overloads(name[:-1]):
         info = candidate._schema.arguments[0].alias_info if candidate._schema.arguments else None
         if info is not None and not info.is_write and signature(candidate) == signature(op):
@@ -103,7 +103,7 @@ def as_itself(call: ViewCall) -> list[ViewStep]:
 
 def _as_piece(call: ViewCall) -> list[ViewStep]:
     dim = call.given.get("dim", 0)
-    # The sizes of the pieces before this one: the last piece may be smaller than the others.
+    # Needs the sizes of the pieces before this one: the last piece may be smaller than the others.
     sizes = [piece[dim] for piece in (*call.before, call.sizes)]
     return [(aten.slice.Tensor, (dim, sum(sizes[:-1]), sum(sizes), 1))]
 
@@ -117,7 +117,7 @@ def _as_piece_between(call: ViewCall) -> list[ViewStep]:
 
 def _as_slice(call: ViewCall) -> list[ViewStep] | None:
     start, length = call.given["start"], call.given["length"]
-    # A negative start would need the size of the dimension; a symbol might be negative.
+    # A negative start would need the size of the dimension, and a symbol might be negative.
     if not (isinstance(start, int) and isinstance(length, int) and start >= 0):
         return None
     return [(aten.slice.Tensor, (call.given["dim"], start, start + length, 1))]
@@ -131,8 +131,8 @@ def _as_part_of_complex(call: ViewCall) -> list[ViewStep]:
     ]
     if not call.conj:
         return part
-    # `view_as_real` refuses the conjugate bit. So it is taken off first, and the imaginary part of
-    # what is left is the negative of what is wanted.
+    # `view_as_real` refuses the conjugate bit. So a step clears it first. The imaginary part is
+    # then the negative of the requested one.
     negated: list[ViewStep] = [(aten._neg_view.default, ())] if is_imag else []
     return [(aten._conj.default, ()), *part, *negated]
 
@@ -160,7 +160,7 @@ SPLITS = (
 )
 
 COMPOSITES: dict[OpOverload, ToSteps] = {
-    # Where a reshape copies, its result has a storage of its own, so there is nothing to reduce.
+    # If a reshape copies, its result has a storage of its own, so there is no view to reduce.
     **dict.fromkeys(RESHAPES, lambda call: [(aten.view.default, (list(call.sizes),))]),
     **dict.fromkeys(SPLITS, _as_piece),
     aten.tensor_split.indices: _as_piece_between,

@@ -1,4 +1,4 @@
-"""Graphs of ATen calls: which graphs are such, and calls that hide what they write.
+"""Graphs of ATen calls: how to recognize them, and calls that hide what they write.
 
 The passes take a graph of ATen calls as it is. Any other graph is traced (`capture`).
 """
@@ -34,16 +34,17 @@ from aliasproof.reference_pass.eager.other_names import called_in_eager
 from aliasproof.reference_pass.exceptions import Refused
 from aliasproof.reference_pass.planning.opaque_calls import opaque_call
 
-# --- what is a graph of ATen calls ----------------------------------------------------------------
+# --- recognizing a graph of ATen calls ------------------------------------------------------------
 #
 # Such a graph calls ATen operators, picks their results, and computes sizes. Python operators do
-# the last two. On a tensor, they are no ATen calls: `x[1:]` is a view, and `x += 1` is a write.
+# the last two. On a tensor, Python operators are not ATen calls: `x[1:]` is a view, `x += 1` a
+# write.
 
 
 def is_aten(graph_module: fx.GraphModule, sample_args: Sequence[object] = ()) -> bool:
     """True if all calls are ATen calls, or pick their results, or are arithmetic on sizes.
 
-    So are those of the bodies of control flow, at any depth.
+    This includes the bodies of control flow, at any depth.
     The sample arguments say which inputs are tensors; without them, the metadata does.
     """
     return _other_call(graph_module, sample_args) is None
@@ -56,7 +57,7 @@ def require_aten(graph_module: fx.GraphModule, sample_args: Sequence[object] = (
 
 
 def refuse_other_calls(graph_module: fx.GraphModule) -> None:
-    """Raise `Refused` for a call of which it is unknown what it reads and writes."""
+    """Raise `Refused` for a call whose reads and writes are unknown."""
     for node in graph_module.graph.nodes:
         if node.op in ("call_method", "call_module"):
             raise Refused(
@@ -74,12 +75,12 @@ def refuse_other_calls(graph_module: fx.GraphModule) -> None:
             )
 
 
-# Functions on sizes. They take and return symbols, so they read and write no tensor.
+# Functions on sizes. They take and return symbols, so they neither read nor write a tensor.
 ARITHMETIC = {
     *METHOD_TO_OPERATOR.values(),  # all that a trace with symbols emits
     *(min, max, torch.sym_sum, torch.sym_int),
 }
-# `on_copies` is in graphs of this pass, and `getitem` picks results; neither writes.
+# Graphs of this pass contain `on_copies`, and `getitem` picks results; neither writes.
 _KNOWN_CALLS = {on_copies, operator.getitem, *ARITHMETIC, *HIGHER_ORDER}
 
 
@@ -139,13 +140,13 @@ def normalised(graph_module: fx.GraphModule) -> fx.GraphModule:
     """The graph with arguments by position where possible, and with calls that say what they write.
 
     Returns the given graph module if there is nothing to change, else a copy. Raises `Refused` for
-    a call that hides what it writes and has no form that says it.
+    a call that hides what it writes and has no form whose schema says it.
     """
     if not any(_changed(node) for node in graph_module.graph.nodes):
         return graph_module
     copy = fx.Graph()  # the caller's graph stays as it is
     copy.output(copy.graph_copy(graph_module.graph, {}))
-    # By position, since the passes take the first argument for the base of a view or a scatter.
+    # By position, since the passes assume that the base of a view or scatter is the first argument.
     for node in copy.nodes:
         if (changed := _changed(node)) is not None:
             node.target, node.args, node.kwargs = changed
@@ -161,7 +162,7 @@ def replace_prims(graph: fx.Graph) -> None:
 def _changed(node: fx.Node) -> tuple[OpOverload, tuple[Any, ...], dict[str, Any]] | None:
     """The call that replaces a node's call; None if there is nothing to change."""
     op = called_in_eager(node)
-    # Zeros without memory, which gradients may consist of, cannot be written in place.
+    # Zeros without memory, which may occur in gradients, cannot be written in place.
     op = aten.zeros.default if op is aten._efficientzerotensor.default else op
     is_other = op is not node.target
     if not isinstance(op, OpOverload) or not (is_other or op in _UPDATES or node.kwargs):
@@ -199,7 +200,7 @@ _UPDATES: dict[OpOverload, str | None] = {
 }
 
 
-# Composites, so a trace has other calls, which say it.
+# These are composites, so a trace has other calls in their place, whose schemas say it.
 _COMPOSITE_UPDATES: set[object] = {
     *(aten.batch_norm.default, aten._batch_norm_impl_index.default, aten.instance_norm.default)
 }
@@ -221,7 +222,7 @@ def _batch_norm(
     *momentum_and_eps: float,
 ) -> Any:
     """`native_batch_norm` hides that it updates statistics; `_native_batch_norm_legit` does not."""
-    # NotImplemented leaves the call as it is: without statistics there is nothing to hide.
+    # NotImplemented leaves the call unchanged: without statistics there is nothing to hide.
     if training and mean is not None and var is not None:
         return aten._native_batch_norm_legit.default(
             x, weight, bias, mean, var, training, *momentum_and_eps
@@ -230,21 +231,21 @@ def _batch_norm(
 
 
 def _dropout(x: torch.Tensor, probability: float, train: bool | None) -> Any:
-    """`native_dropout` returns a new tensor; its fake kernel may hand the operand back.
+    """`native_dropout` returns a new tensor, but its fake kernel may return the operand.
 
-    It does so where nothing is dropped, so this is only for that case.
+    The fake kernel does so if nothing is dropped, so this handles only that case.
     """
     drops = train is None or train
     if x.numel() == 0 or (drops and probability != 0):
         return NotImplemented
     if not drops:
         return x.clone(), torch.ones_like(x, dtype=torch.bool)
-    # Eager draws a mask for a probability of zero, too, which advances the generator.
+    # Eager also draws a mask for a probability of zero, which advances the generator.
     mask = torch.empty_like(x, dtype=torch.bool).bernoulli_(1 - probability)
     return x.mul(mask).mul_(1.0), mask
 
 
-# Decompositions into operators whose schemas, and fake kernels, say what happens.
+# Decompositions into operators whose schemas and fake kernels are right about reads and writes.
 DECOMPOSITIONS: dict[Any, Callable[..., Any]] = {
     aten.native_batch_norm.default: _batch_norm,
     aten.native_dropout.default: _dropout,
@@ -255,8 +256,8 @@ DECOMPOSITIONS: dict[Any, Callable[..., Any]] = {
 def composites_of_eager() -> Iterator[None]:
     """A trace with the composite operators of eager, where those of torch's traces alias less.
 
-    A trace with symbols runs composites that are written in Python. That of `dropout` copies its
-    operand where it drops nothing. So a write to the result would be lost.
+    A trace with symbols runs composites that are written in Python. The one of `dropout` copies its
+    operand even if it drops nothing, so a write to the result would be lost.
     """
     op = aten.dropout.default
     kernels = dict.fromkeys((_COMPOSITE, DispatchKey.Autograd), _dropout_or_operand)
@@ -279,10 +280,10 @@ def _dropout_or_operand(x: torch.Tensor, p: float, train: bool) -> torch.Tensor:
 
 @contextlib.contextmanager
 def differentiable_lstm() -> Iterator[None]:
-    """A trace in which each layer of an LSTM that is trained has a gradient.
+    """A trace in which each layer of an LSTM in training has a gradient.
 
     Traces take the kernel of oneDNN unless the input requires a gradient. They call it for
-    inference, so it keeps nothing for the gradients of the weights.
+    inference, so it saves nothing for the gradients of the weights.
     """
     select = torch._decomp.decompositions.select_one_layer_lstm_function
 
@@ -296,8 +297,8 @@ def differentiable_lstm() -> Iterator[None]:
         yield
 
 
-# A tensor object that is passed as two arguments is two inputs of the graph. A metadata mutation of
-# one would not change the other, so it is refused.
+# A tensor object that is passed as two arguments becomes two inputs of the graph. A metadata
+# mutation of one would not change the other, so it is refused.
 
 
 def refuse_mutated_twice(
@@ -319,9 +320,8 @@ def refuse_mutated_twice(
 
 # --- functional already ---------------------------------------------------------------------------
 #
-# Graphs that are functional already, such as those of AOTAutograd.
-#
-# They stay as they are, with the values of the analysis. So no node runs on fakes again.
+# Graphs that are functional already, such as those of AOTAutograd, stay as they are, with the
+# values of the analysis. So no node runs on fakes again.
 
 
 def unchanged(captured: fx.GraphModule, analysis: Analysis) -> fx.GraphModule | None:

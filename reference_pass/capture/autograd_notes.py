@@ -1,8 +1,8 @@
 """What autograd sees of a trace: which calls it records, and which values have gradients.
 
 A graph of ATen calls does not show `torch.no_grad()`. So a call for which gradients are off gets
-detached operands (`detach_operands`), which means the same: what it returns has no history, and
-what it writes is written through `detach`.
+detached operands (`detach_operands`), which is equivalent: its results have no history, and its
+writes go through `detach`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from aliasproof.reference_pass.eager.history import HAS_GRADIENT
 NO_GRAD = "no grad"  # in the `meta` of a node: gradients were off at the call
 
 
-# Autograd does not see that these write, also where gradients are on.
+# Autograd does not see the writes of these, even if gradients are on.
 KEEP_HISTORY = {
     aten.logical_and_.default,
     aten.logical_or_.default,
@@ -47,13 +47,13 @@ class GradientNotes:
         self.results: list[tuple[fx.Node, list[torch.Tensor]]] = []
 
     def note(self, op: OpOverload, result: Any) -> None:
-        """Note the newest nodes, which are those of a call, and what it returned."""
+        """Note the nodes of the newest call, and its result."""
         mode = get_proxy_mode()
         if mode is None:
             return
         tracer: Any = mode.tracer
         newest = node = tracer.graph._root.prev
-        # Autograd takes an `out=` only where it has nothing to record.
+        # Autograd accepts an `out=` only if there is nothing to record.
         is_unseen = not torch.is_grad_enabled() or op in KEEP_HISTORY or bool(facts(op).outs)
         while node is not self.last and node.op == "call_function":
             node.meta[NO_GRAD] = is_unseen
@@ -74,7 +74,7 @@ class GradientNotes:
 
 
 def _remove_detaches(graph: fx.Graph) -> None:
-    """Erase what the trace of `torch.zeros` and the like puts after the new tensor."""
+    """Erase the `detach` that a trace of `torch.zeros` and the like puts after the new tensor."""
     for node in graph.find_nodes(op="call_function", target=aten.detach.default):
         (made,) = node.all_input_nodes
         is_new = isinstance(made.target, OpOverload) and not any(
@@ -87,12 +87,12 @@ def _remove_detaches(graph: fx.Graph) -> None:
 
 
 def detach_operands(graph: fx.Graph) -> None:
-    """Let each call for which gradients are off have detached operands."""
+    """Give detached operands to each call for which gradients are off."""
     for node in list(graph.nodes):
         op = node.target
         if not node.meta.get(NO_GRAD) or not isinstance(op, OpOverload):
             continue
-        # What a change of metadata changes is the tensor object itself.
+        # A change of metadata must reach the tensor object itself.
         if op is aten.detach.default or not _returns_tensors(op) or mutates_only_metadata(op):
             continue
         if writes(op):
@@ -106,13 +106,13 @@ def detach_operands(graph: fx.Graph) -> None:
 
 
 def _returns_tensors(op: OpOverload) -> bool:
-    """True for an op that returns a tensor, or several, or nothing: not for one about sizes."""
+    """True for an op that returns only tensors, or nothing: not for an op that returns a size."""
     types = [str(returned.type) for returned in op._schema.returns]
     return all("Tensor" in name for name in types)
 
 
 def _use_operand_for_result(node: fx.Node, op: OpOverload) -> None:
-    """Let what uses the result of a write, which is its operand, use the operand."""
+    """Let users of the result of a write, which is its operand, use the operand."""
     if len(op._schema.returns) == 1 and not facts(op).fresh:
         written = bind(op, node.args, node.kwargs)[facts(op).writes[0]]
         if isinstance(written, fx.Node):
@@ -127,9 +127,9 @@ def saves_for_trace_alone() -> contextlib.AbstractContextManager[None]:
 
 
 def as_results(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function on arguments that are no leaves: autograd forbids a write to a leaf.
+    """The function on arguments that are not leaves: autograd forbids a write to a leaf.
 
-    Which inputs are leaves is for the caller of the graph to know, who is told so by eager.
+    The caller of the graph decides which inputs are leaves; for a write to one, eager raises.
     """
 
     def called(*args: Any) -> Any:

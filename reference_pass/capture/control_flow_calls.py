@@ -1,11 +1,11 @@
 """Higher-order operators: calls whose arguments are graphs, or an operator; and `print`.
 
-The passes take such a call as one functional call: it reads its operands, and returns new tensors.
-That is so if none of its graphs (`torch.cond`, `while_loop`, `scan`, `map`) writes to an operand. A
-graph that writes to its own tensors is functionalized first. AOTAutograd calls a random operator by
-another one, which keeps the state of the generator, where the backward graph runs it again
-(`torch.utils.checkpoint`). Operators that only run a graph are no calls of the passes: the trace
-has what the graph calls (`trace_modes`).
+The passes treat such a call as one functional call: it reads its operands, and returns new tensors.
+That is right if none of its graphs (`torch.cond`, `while_loop`, `scan`, `map`) writes to an
+operand. A graph that writes to its own tensors is functionalized first. If the backward graph runs
+a random operator again (`torch.utils.checkpoint`), AOTAutograd calls it through another operator,
+which keeps the state of the generator. Operators that only run a graph are no calls for the passes:
+the trace has the calls of that graph (`trace_modes`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ CONTROL_FLOW: frozenset[object] = frozenset(
 OF_AN_OPERATOR: frozenset[object] = frozenset(
     {_ops.run_and_save_rng_state, _ops.run_with_rng_state, _ops.out_dtype}
 )
-# It returns nothing, so nothing uses a call of it.
+# It has no result, so a call of it never has a user.
 PRINT: object = _ops.print
 HIGHER_ORDER = CONTROL_FLOW | OF_AN_OPERATOR | {PRINT}
 
@@ -41,7 +41,7 @@ def functional_branches(
 ) -> fx.GraphModule:
     """The graph module with functional graphs as arguments of its control flow calls.
 
-    The given one stays as it is. `functionalize` takes a graph and its inputs. Raises `Refused` if
+    The given one does not change. `functionalize` takes a graph and its inputs. Raises `Refused` if
     one of the graphs, or an operator, writes to an operand.
     """
     for node in captured.graph.nodes:

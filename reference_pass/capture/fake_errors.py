@@ -1,4 +1,4 @@
-"""Errors that fakes raise and eager does not, as `Refused` with a reason."""
+"""Errors that fakes raise and eager does not, turned into `Refused` with a reason."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from aliasproof.reference_pass.exceptions import DataDependent, Refused
 
 @contextlib.contextmanager
 def refusals(*, symbolic: bool) -> Iterator[None]:
-    """Turns what fakes raise, and eager does not, into `Refused`, with a reason for users.
+    """Turn errors of fakes that eager does not raise into `Refused`, with a reason for users.
 
     `symbolic` says if inputs have symbolic sizes. If not, a symbol is a data-dependent size.
     """
@@ -43,7 +43,7 @@ def refusals(*, symbolic: bool) -> Iterator[None]:
         raise refused from error
 
 
-# What kernels in C++, and their replacements in Python, raise for symbolic sizes only.
+# Errors that C++ kernels, and their replacements in Python, raise only for symbolic sizes.
 _NEEDS_NUMBERS = (
     r"Cannot call \w+\(\) on tensor with symbolic|^Expected out tensor to have.*"
     r"|nbytes % dtype_size == 0 INTERNAL ASSERT FAILED|^Expected !size_bytes_is_heap_allocated_"
@@ -58,7 +58,7 @@ def _needs_number(what: str, *, symbolic: bool) -> Refused:
 
 
 def _refused(text: str, *, symbolic: bool) -> Refused | None:
-    """Why fakes raise an error where eager does not; None for any other error."""
+    """The reason why fakes raise an error where eager does not; None for any other error."""
     if NO_DATA in text:
         return DataDependent(
             "a size or a branch depends on data, and one graph must be right for all"
@@ -68,7 +68,7 @@ def _refused(text: str, *, symbolic: bool) -> Refused | None:
     if why := re.search(_NEEDS_NUMBERS, text):
         what = f"an operator has no kernel ({why[0]}) for tensors of"
         return _needs_number(what, symbolic=symbolic)
-    # Whether a size is broadcast depends on data; `u0` is the symbol of such a size.
+    # Whether such a size is broadcast depends on data; `u0` is the symbol of such a size.
     if re.search(r"Attempting to broadcast.*\bu\d", text):
         return DataDependent(f"a size is data-dependent, and the graph depends on it: {text}")
     return None

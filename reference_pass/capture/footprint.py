@@ -1,4 +1,4 @@
-"""What a graph allocates: how many tensors, and how many bytes at once."""
+"""The allocations of a graph: how many tensors, and how many bytes at once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from aliasproof.reference_pass.planning.timeline import lifetimes, live_bytes
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """What a graph allocates.
+    """The allocations of a graph.
 
     `calls` counts the calls with a result of at least one byte in a storage of its own. `peak` is
     the largest number of bytes that are live at once (`lifetimes`).
@@ -34,8 +34,8 @@ def footprint(graph: fx.Graph, value: Callable[[fx.Node], Any] = value_of) -> Fo
 def has_higher_peak(compiled: fx.GraphModule) -> bool:
     """True if the captured graph, which writes where the program does, needs less memory.
 
-    The passes remove each mutation, and do not put all of them back: not through views of one
-    input that lie between each other, for example. The captured graph is right as it is.
+    The passes remove each mutation, and do not put all of them back: not through interleaved views
+    of one input, for example. The captured graph is right as it is.
     """
     captured: Footprint = compiled.meta["captured_footprint"]
     return captured.peak < footprint(compiled.graph).peak

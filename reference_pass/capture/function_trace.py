@@ -52,9 +52,9 @@ def capture(
     A graph of ATen calls is returned as it is, or `normalised`, unless it must be right for other
     sizes, too. Any other function is traced on fake tensors. So the trace does not write the sample
     arguments, nor the parameters and buffers of a module. Raises `Refused` for a function that
-    writes other tensors than these: the trace itself would do such a write. With `gradients`, the
-    function is traced as autograd sees it, for a graph that is differentiated later; what torch
-    cannot trace raises as it does in torch.
+    writes other tensors than these: such a write would already happen in the trace. With
+    `gradients`, the function is traced as autograd sees it, for a graph that is differentiated
+    later; if torch cannot trace it, the error of torch is raised.
     """
     captured = _captured(function, sample_args, sizes, gradients)
     refuse_other_calls(captured)
@@ -91,13 +91,13 @@ def _captured(
 
 
 def _without_graph(argument: object, gradients: bool) -> Any:
-    """An argument of the trace: a tensor as a new leaf, so that it reaches no other graph."""
+    """An argument of the trace: a tensor as a new leaf, which is in no other autograd graph."""
     if not isinstance(argument, torch.Tensor):
         return argument
-    # A new one, since a trace may change the metadata of its arguments, and there may be another.
+    # A new object, since a trace may change the metadata of its arguments, and others may follow.
     leaf = another_fake(argument) if isinstance(argument, FakeTensor) else argument.detach()
-    # Some composites ask whether an operand requires a gradient: `matmul` folds other dimensions.
-    # With gradients, the trace is one of autograd, too, and writes to leaves would raise.
+    # Some composites test whether an operand requires a gradient: `matmul` folds other dimensions.
+    # With gradients, the trace is also one of autograd, and writes to leaves would raise.
     keeps = argument.requires_grad and (gradients or not torch.is_grad_enabled())
     return leaf.requires_grad_() if keeps else leaf
 
@@ -113,8 +113,8 @@ def _trace(
                 " of its own, or call torch.compile"
             )
     traced = functools.partial(_traced, gradients=gradients)
-    # Where a composite reads a size as a number, it may have a decomposition that does not. With
-    # `sizes="symbolic"`, make_fx asks for these itself.
+    # If a composite reads a size as a number, it may have a decomposition that does not. With
+    # `sizes="symbolic"`, make_fx uses these decompositions itself.
     if any(map(is_symbolic, args)):
         with enable_python_dispatcher():
             return traced(function, args, "fake")
@@ -140,19 +140,19 @@ def _traced(
     gradients: bool,
 ) -> fx.GraphModule:
     leaves = [_without_graph(argument, gradients) for argument in args]
-    # The sizes of the storages of real tensors.
+    # The sizes in bytes of the storages of real tensors.
     nbytes = [
         leaf.untyped_storage().nbytes()
         if isinstance(leaf, torch.Tensor) and not isinstance(leaf, FakeTensor)
         else None
         for leaf in leaves
     ]
-    # Gradients are as the caller has them, since the function may take some (`torch.func.grad`).
-    # They need autograd's record of views, so nothing is excluded here as in `on_fakes`.
+    # Gradients stay on or off as the caller has them, since the function may compute some
+    # (`torch.func.grad`). They need autograd's record of views, which `on_fakes` excludes.
     seeds, notes = Seeds(), GradientNotes() if gradients else None
     function = as_results(function) if gradients else function
     with TraceGuard(seeds, notes), PythonGuard(), composites_of_eager(), saves_for_trace_alone():
-        # `x.data = y` goes past all modes; it only shows in the storage that x ends on.
+        # No mode sees `x.data = y`. It only shows in the storage that x has at the end.
         swapped: list[int] = []
         watched = _watch_data(
             _in_whole_storages(function, nbytes, symbolic=mode == "symbolic"), swapped
@@ -170,7 +170,7 @@ def _traced(
     seeds.refuse()
     _refuse_swapped(graph_module.graph, swapped)
     for node, argument in zip(graph_module.graph.find_nodes(op="placeholder"), args, strict=True):
-        node.meta.setdefault("val", argument)  # no tensor, and no symbol: a constant of the graph
+        node.meta.setdefault("val", argument)  # not a tensor or symbol: a constant of the graph
     if notes is not None:
         notes.finish(graph_module.graph, leaves)
     _ask_sizes_at_once(graph_module.graph)
@@ -188,7 +188,7 @@ def _refuse_swapped(graph: fx.Graph, swapped: Sequence[int]) -> None:
 
 
 def _ask_sizes_at_once(graph: fx.Graph) -> None:
-    """Move each question for a size to where its tensor is made.
+    """Move each query of a size to where its tensor is made.
 
     The trace emits it at the first use of the size. A call may have changed the metadata by then:
     after `x.unsqueeze_(0)`, the first size of `x` is another one.
@@ -212,11 +212,11 @@ _SIZE_QUESTIONS = {
 
 @contextlib.contextmanager
 def _refusals(args: Sequence[object], *, symbolic: bool) -> Iterator[None]:
-    """Turns what a trace with these arguments raises, and eager does not, into `Refused`."""
+    """Turn errors of a trace with these arguments that eager does not raise into `Refused`."""
     try:
         with refusals(symbolic=symbolic):
             yield
-    # Storages as arguments; an overload that is named `from`, which is no Python name.
+    # For storages as arguments, and for an overload named `from`, which is not a Python name.
     except (NotImplementedError, SyntaxError) as error:
         raise Refused(f"the function cannot be traced: {error}") from error
     except RuntimeError as error:
@@ -231,7 +231,7 @@ def _refusals(args: Sequence[object], *, symbolic: bool) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _levels_left() -> Iterator[None]:
-    """Where a trace raises, leave what a graph of Dynamo has entered.
+    """If a trace raises, leave all contexts that a graph of Dynamo has entered.
 
     These are levels of `torch.func`, `no_grad`, and autocast.
     """
@@ -266,9 +266,9 @@ def _in_whole_storages(
 ) -> Callable[..., Any]:
     """The function on fakes whose storages have as many bytes as those of the real arguments.
 
-    The storage of a fake ends where the tensor ends. as_strided may show what comes after that.
-    With symbolic sizes, a storage must not grow: the fakes of the trace are the inputs of the
-    graph, and would have its later size.
+    The storage of a fake ends where the tensor ends, but as_strided may show bytes after that. With
+    symbolic sizes, a storage must not grow: the fakes of the trace are the inputs of the graph, and
+    would have its later size.
     """
 
     def called(*args: Any) -> Any:
@@ -295,7 +295,7 @@ def _watch_data(function: Callable[..., Any], swapped: list[int]) -> Callable[..
     """The function; it adds to `swapped` the index of each input that ends on another storage."""
 
     def watched(*args: Any) -> Any:
-        # The storages themselves are kept, so that no new storage gets the address of one of them.
+        # The storages are kept alive, so that no new storage gets the address of one of them.
         before = [
             argument.untyped_storage() if isinstance(argument, torch.Tensor) else None
             for argument in args

@@ -15,7 +15,7 @@ from aliasproof.reference_pass.eager.operand_access import NEEDS_ALIGNMENT
 
 
 def depends_on_location(graph_module: fx.GraphModule) -> bool:
-    """True if a graph may compute something else where an input is elsewhere in its storage."""
+    """True if a graph may compute another result when an input is elsewhere in its storage."""
     return any(_depends(node, node.target) for node in graph_module.graph.nodes)
 
 
@@ -24,7 +24,7 @@ def _depends(node: fx.Node, target: Any) -> bool:
         return node.op == "call_module" or target in _ASKS_LOCATION
     if node.op != "call_function":
         return False
-    # In a graph of Python calls. A custom operator has one overload.
+    # A packet is the target in a graph of Python calls. A custom operator has one overload.
     if isinstance(target, OpOverloadPacket):
         return all(_depends(node, getattr(target, name)) for name in target.overloads())
     if target is on_copies:
@@ -38,7 +38,7 @@ def _depends(node: fx.Node, target: Any) -> bool:
     )
 
 
-# Methods of a tensor, in a graph of Python calls. The trace replaces them by what they return.
+# Methods of a tensor, in a graph of Python calls. The trace replaces them by their results.
 _ASKS_LOCATION = {"storage_offset", "untyped_storage", "storage", "data_ptr"}
 _OTHERS = {
     *(aten.as_strided_, aten.set_, aten.resize_, aten.resize_as_, aten.is_set_to),

@@ -1,6 +1,6 @@
 """Guards of graphs with symbolic sizes: for which inputs a graph is right.
 
-A trace with symbols goes one way at each branch on a size, and a layout may decide whether a
+A trace with symbols takes one way at each branch on a size, and a layout may decide whether a
 reshape is a view. The trace notes each such decision as a guard (`ShapeEnv`). The graph is right
 for inputs that meet all guards, so its module checks them at each call.
 """
@@ -49,7 +49,7 @@ def guard_sizes(graph_module: fx.GraphModule) -> fx.GraphModule:
 def _shape_env(values: Sequence[object]) -> ShapeEnv | None:
     """The environment of the symbols in these values; None if there are none."""
     for value in values:
-        # A guard such as `size == 5` has replaced the symbol, and no size shows it any more.
+        # After a guard such as `size == 5`, no size shows the symbol any more, but the mode has it.
         if isinstance(value, FakeTensor):
             of_tensor: ShapeEnv | None = value.fake_mode.shape_env
             if of_tensor is not None and of_tensor.replacements:
@@ -66,8 +66,8 @@ class SizeGuards:
     """A hook before the call of a graph module: raises `Refused` for inputs that break a guard.
 
     `names` are those of the inputs, `values` their metadata. With `located`, the storage of each
-    input must have as many bytes as in the trace. If the graph `writes` inputs, only those may
-    share a storage that did so in the trace.
+    input must have as many bytes as in the trace. If the graph `writes` inputs, inputs may share a
+    storage only if they did so in the trace.
     """
 
     def __init__(
@@ -92,12 +92,12 @@ class SizeGuards:
     def __call__(self, module: torch.nn.Module, inputs: tuple[Any, ...]) -> None:
         """Check the inputs of a call."""
         if any(tensor._has_symbolic_sizes_strides for tensor in tensors_in(inputs)):
-            return  # fakes of another trace; to compare their sizes would add guards to that one
+            return  # fakes of another trace: comparing their sizes would add guards to that trace
         if (broken := self.broken(inputs)) is not None:
             raise Refused(f"{broken}; trace it for others")
 
     def broken(self, inputs: Sequence[Any]) -> str | None:
-        """What these inputs do not meet; None if the graph is right for them."""
+        """The guard that these inputs break, in words; None if the graph is right for them."""
         given = dict(zip(self.names, inputs, strict=False))
         for name, value in zip(self.names, self.values, strict=True):
             if isinstance(value, torch.Tensor) and (other := _other_kind(given[name], value)):
@@ -108,23 +108,23 @@ class SizeGuards:
             return broken
         if self.located and (broken := self._other_storage(given)) is not None:
             return broken
-        # Noted at the first call, since a pass after this one may add guards.
+        # Read at the first call, since a pass after this one may add guards.
         if self.guards is None:
             self.guards = [(text, compile(text, "<guard>", "eval")) for text in self._texts()]
         for text, code in self.guards:
-            # What torch printed from its own symbols, not what a user wrote.
+            # The text is printed by torch from its own symbols, not written by a user.
             try:
                 is_met = eval(code, SYMPY_INTERP, {"L": given})  # noqa: S307
             except ZeroDivisionError:  # a number of parts, of a dimension of size zero
                 is_met = False
             if not is_met:
-                # Of `x` in place of `L['x']`, as torch writes a local variable.
+                # `x` instead of `L['x']`, which is how torch writes a local variable.
                 readable = re.sub(r"L\['(\w+)'\]", r"\1", text)
                 return f"the graph was traced for inputs with {readable}"
         return None
 
     def _otherwise_shared(self, given: Mapping[str, Any]) -> str | None:
-        """Which inputs share a storage here or in the trace alone, if that matters; else None."""
+        """Inputs that share a storage only here, or only in the trace, if it matters; else None."""
         now = _first_on_storage({name: given[name] for name in self.first})
         for name, traced in self.first.items():
             found = now[name]
@@ -138,7 +138,7 @@ class SizeGuards:
         return None
 
     def _other_storage(self, given: Mapping[str, Any]) -> str | None:
-        """What is wrong with the size of an input's storage; None if all are as in the trace."""
+        """The input whose storage has another size than in the trace, in words; None if none."""
         numbers: dict[Any, int] = {}
         for name, value in zip(self.names, self.values, strict=True):
             for number, now in zip(_numbers(value), _numbers(given[name]), strict=True):
@@ -189,7 +189,7 @@ def _first_on_storage(tensors: Mapping[str, torch.Tensor]) -> dict[str, str]:
     }
 
 
-# Arguments that a trace reads as they are. It has symbols for ints.
+# Types of arguments that are constants of a trace. For an int, a trace has a symbol.
 _CONSTANTS = (bool, float, complex, str, torch.dtype, torch.device, NoneType)
 _NOT_NOTED = object()
 
@@ -200,7 +200,7 @@ def _is_constant(given: object, value: object) -> bool:
 
 
 def _other_kind(given: torch.Tensor, traced: torch.Tensor) -> str | None:
-    """In what two tensors differ that no symbol shows; None if in nothing."""
+    """A difference between two tensors that no symbol shows; None if there is none."""
     if given.dim() != traced.dim():
         return f"has {given.dim()} dimensions, and the graph was traced for {traced.dim()}"
     if given.dtype != traced.dtype:

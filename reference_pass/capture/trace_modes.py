@@ -1,4 +1,4 @@
-"""Modes around a trace: they refuse what no graph shows, and correct what fakes get wrong."""
+"""Modes around a trace: they refuse what no graph can express, and correct errors of fakes."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Seeds:
             self.before = torch.get_rng_state()
 
     def refuse(self) -> None:
-        """Raise `Refused` if the trace has changed the state. It draws no numbers: it has fakes."""
+        """Raise `Refused` if the trace has changed the state. On fakes, it draws no numbers."""
         with _disable_current_modes():
             now = torch.get_rng_state()
             if torch.equal(self.before, now) or self._may_be_drawn(now):
@@ -64,7 +64,7 @@ class Seeds:
         )
 
     def _may_be_drawn(self, now: torch.Tensor) -> bool:
-        """Whether another thread may have drawn numbers: then the state is not that of a seed."""
+        """True if another thread may have drawn numbers: then the state is not that of a seed."""
         if threading.active_count() == 1:
             return False
         before, generator = torch.Generator().set_state(self.before), torch.Generator()
@@ -86,7 +86,7 @@ class TraceGuard(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if (call := unfolded(func)) is not None:
-            with self:  # what it calls is seen, too
+            with self:  # the mode sees the calls of that graph, too
                 return call(*args, **(kwargs or {}))
         if func in HIGHER_ORDER:
             return func(*args, **(kwargs or {}))
@@ -115,7 +115,7 @@ class TraceGuard(TorchDispatchMode):
                 )
         if func.overloadpacket in _SQUEEZES:
             _guard_squeezed_sizes(given["self"], given.get("dim"))
-        # Asked before the call, which may already give the fakes a wrong layout.
+        # Computed before the call, which may already give the fakes a wrong layout.
         layouts = _out_layouts(func, given)
         with refused_by_fakes(func, args, kwargs or {}):
             result = _traced(func, args, kwargs or {})
@@ -144,7 +144,7 @@ def _guard_squeezed_sizes(tensor: torch.Tensor, dims: int | Sequence[int] | None
 
 
 def _as_python_name(func: OpOverload, args: tuple[Any, ...]) -> tuple[OpOverload, tuple[Any, ...]]:
-    """The call by an overload with a Python name: the code of a graph cannot name `from`."""
+    """The call with an overload that has a Python name: generated code cannot name `from`."""
     if func is not getattr(aten.random_, "from"):
         return func, args
     if args[1] == 0:
@@ -186,7 +186,7 @@ _UNFOLDED: dict[object, Callable[..., Any]] = {
 
 
 def unfolded(func: Any) -> Callable[..., Any] | None:
-    """What a higher-order operator calls, as a function of its arguments; None for others."""
+    """The function that a higher-order operator runs on its arguments; None for others."""
     return _call_graph if isinstance(func, BaseHOP) else _UNFOLDED.get(func)
 
 
@@ -196,7 +196,7 @@ class PythonGuard(TorchFunctionMode):
     On fakes, some of these functions take another branch than on tensors with data.
     """
 
-    # A composite is not seen by `TraceGuard`, which gets only the operators that it calls.
+    # `TraceGuard` does not see a composite, only the operators that it calls.
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         # The graph would keep the generator that the trace has seen. If the function makes or seeds
         # it, each call of the graph would draw other numbers.
@@ -220,17 +220,17 @@ def _set_by_a_view(
 ) -> torch.Tensor:
     """`set_` to a view of the source: the op is a composite that passes a storage on.
 
-    No graph has a storage as an argument. A storage that is too small would grow.
+    A graph cannot have a storage as an argument. A storage that is too small would grow.
     """
     strides = stride or contiguous_strides(size)
     first = source.storage_offset() + storage_offset
-    # The size of a storage is no value of the trace, so it cannot note a calculation with it.
+    # The size of a storage is not a value of the trace, so the trace must not see this computation.
     with disable_proxy_modes_tracing():
         last = first + sum((n - 1) * s for n, s in zip(size, strides, strict=True))
-        # A guard, if these are symbols.
+        # This adds a guard, if these are symbols.
         fits = 0 in size or bool(last < source.untyped_storage().nbytes() // source.itemsize)
     if not (fits and source.is_contiguous()):
-        # Raises as in eager, or cannot be traced.
+        # This raises as in eager, or cannot be traced.
         aten.set_.source_Tensor_storage_offset(tensor, source, storage_offset, size, stride)
     else:
         aten.set_.source_Tensor(tensor, source.as_strided(size, strides, first))
@@ -252,8 +252,8 @@ def _traced(op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
     corrected = has_correction(op) and may_be_corrected(op, bind(op, args, kwargs))
     if not refused and not corrected:
         return op(*args, **kwargs)
-    # A trace knows each size by the first tensor that had it as a size or as a stride. So it must
-    # not see a fake that has others than the tensor in the run.
+    # A trace finds each size by the first tensor with that size or stride. So it must not see a
+    # fake whose sizes or strides differ from those of the tensor in the run.
     with disable_proxy_modes_tracing():
         value = fake_result(op, args, kwargs)
         true = true_result(op, args, kwargs, value)
@@ -268,7 +268,7 @@ def _traced(op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
 
 
 def _selects_by_mask(op: OpOverload, args: tuple[Any, ...]) -> bool:
-    """True for a call whose result has a new symbol for its size in each run, so it runs once."""
+    """True for a call that must run once: in each run, its result has a new symbol as its size."""
     return torch.Tag.dynamic_output_shape in op.tags and any(
         operand.dtype in (torch.bool, torch.uint8) for operand in tensors_in(args[1:])
     )
@@ -285,7 +285,7 @@ def _is_alike(one: torch.Tensor, other: torch.Tensor) -> bool:
 def _out_layouts(op: OpOverload, given: dict[str, Any]) -> list[OutLayout] | None:
     """The layouts of the fake `out=` tensors after a traced call; None for other calls.
 
-    Also None if the op has no functional form that tells them.
+    Also None if the op has no functional form that shows the layouts.
     """
     if not writes_outs_alone(op) or get_proxy_mode() is None:
         return None
@@ -312,7 +312,8 @@ def _set_layouts(outs: Sequence[torch.Tensor], layouts: Sequence[OutLayout]) -> 
 
 def _real_tensors(values: Iterable[object]) -> list[torch.Tensor]:
     found = [tensor for value in values for tensor in tensors_in(value)]
-    # A trace makes fakes; what is not fake was there before, or is a constant of the function.
+    # A trace makes fakes; a tensor that is not fake existed before, or is a constant of the
+    # function.
     return [
         tensor
         for tensor in found
