@@ -1,1 +1,1 @@
-"""What torch does otherwise than its schemas say: the answers to the questions of `semantics`."""
+"""Where torch differs from its schemas: the answers to the questions of `semantics`."""

@@ -1,9 +1,9 @@
-"""What fake kernels get wrong, by operator, and the corrections.
+"""Errors of fake kernels, by operator, and their corrections.
 
 A fake kernel must give the sizes, strides and sharing of eager. Some do not. Then `reshape`, or a
-view as another dtype, does something else in the graph than in eager, since it depends on strides.
+view as another dtype, has another result in the graph than in eager, since it depends on strides.
 `CORRECTIONS` is used in two places: where a graph is run on fakes, and while a function is traced.
-For an operator without a correction that costs one look into a dictionary.
+For an operator without a correction, the cost is one dictionary lookup.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def fake_result(op: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str,
     if has_no_fake_kernel(op, args):
         if not _is_nearest(op):
             return args[0].clone()
-        # A batch of one has the same strides.
+        # The fake kernel refuses an empty batch, but a batch of one has the same strides.
         return op(args[0].new_empty(1, *args[0].shape[1:]), *args[1:], **kwargs)[:0]
     if not isinstance(op, OpOverload) or not _is_composite(op):
         return op(*args, **kwargs)
@@ -60,7 +60,7 @@ def _is_nearest(op: object) -> bool:
 
 @functools.cache
 def _is_composite(op: OpOverload) -> bool:
-    # `aten.size`, which traces with symbols call, has a schema, and no kernel of the dispatcher.
+    # `aten.size`, called in traces with symbols, has a schema, but no kernel of the dispatcher.
     return torch._C._dispatch_has_kernel(
         op.name()
     ) and torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), "CompositeImplicitAutograd")
@@ -71,7 +71,7 @@ class _CorrectedCalls(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         named = kwargs or {}
-        # A composite that arrives here would arrive again from within another such mode.
+        # Within another such mode, a composite that arrives here would arrive a second time.
         again = _is_composite(func)
         value = func(*args, **named) if again else fake_result(func, args, named)
         return true_result(func, args, named, value)
@@ -83,11 +83,11 @@ def copies_to_itself(op: object, args: tuple[Any, ...]) -> bool:
 
 
 def has_no_fake_kernel(op: object, args: tuple[Any, ...]) -> bool:
-    """True if a fake kernel refuses what eager accepts.
+    """True if a fake kernel refuses arguments that eager accepts.
 
     The kernel of `as_strided_scatter` in Python, which a trace with symbols uses, must not store
     around its operand (`_as_strided_scatter_meta` in torch/_prims/__init__.py). Those of nearest
-    neighbours take the size of an empty batch for a bool (pytorch/pytorch#195376).
+    neighbours read the size of an empty batch as a bool (pytorch/pytorch#195376).
     """
     if _is_nearest(op):
         return known(args[0].shape[0] == 0)
@@ -117,7 +117,7 @@ def has_correction(op: object) -> bool:
 
 @functools.cache
 def correction_of(op: object) -> Correction | None:
-    """What may change the result of the fake kernel of an operator; None if nothing does."""
+    """The function that may change the result of the fake kernel of an operator, or None."""
     if op in CORRECTIONS or not isinstance(op, OpOverload):
         return CORRECTIONS.get(op)
     is_functional = not any(returned.alias_info for returned in op._schema.returns)
@@ -125,7 +125,7 @@ def correction_of(op: object) -> Correction | None:
 
 
 def may_be_corrected(op: OpOverload, given: dict[str, Any]) -> bool:
-    """True if `true_result` may be another result than that of the fake kernel."""
+    """True if `true_result` may differ from the result of the fake kernel."""
     if noted_layouts(op, given) is not None:
         return True
     correction = correction_of(op)
@@ -138,9 +138,9 @@ def may_be_corrected(op: OpOverload, given: dict[str, Any]) -> bool:
 class _ByARun:
     """The result with the strides and dtypes of a real run, on CPU tensors full of `fill`.
 
-    There is no run where all operands have contiguous strides, since fakes mostly are right for
-    them. With `by_dtypes`, they are so for one dtype that is not a short one. With `unused_alone`,
-    only strides of dimensions of size one count: fakes are right about all others.
+    There is no run if all operands have contiguous strides, for which fakes are mostly right. With
+    `by_dtypes`, fakes are right for them only if all have one dtype, float32 or float64. With
+    `unused_alone`, only strides of dimensions of size one count: fakes are right about all others.
     """
 
     fill: int = 0
@@ -156,7 +156,7 @@ class _ByARun:
         tensors = tensors_in(given)
         if self.unused_alone:
             return all(map(has_contiguous_unused_strides, tensors))
-        # A stride where the size is one locates no element, but kernels see it.
+        # The stride of a dimension of size one locates no element, but kernels read it.
         if not all(map(is_contiguous, tensors)):
             return False
         dtypes = {tensor.dtype for tensor in tensors}
@@ -166,12 +166,12 @@ class _ByARun:
 def _indexed(op: OpOverload, given: dict[str, Any], value: torch.Tensor) -> torch.Tensor:
     """The result of `index`, with strides that depend on those of all operands in eager.
 
-    Fakes ignore those of the indices, and of dimensions of size one.
+    Fakes ignore the strides of the indices, and those of dimensions of size one.
     """
     operand, indices = given["self"], [index for index in given["indices"] if index is not None]
     if known(operand.numel() == 0):  # a run would raise: every index is out of range
         return value
-    # The size of what a mask selects is data-dependent, so a run on zeros cannot give it.
+    # The size of a mask's selection is data-dependent, so a run on zeros cannot give it.
     if any(index.dtype == torch.bool for index in indices):
         return value
     result: torch.Tensor = _ByARun()(op, given, value)
@@ -181,7 +181,7 @@ def _indexed(op: OpOverload, given: dict[str, Any], value: torch.Tensor) -> torc
 def _copy_of_storage(op: OpOverload, given: dict[str, Any], value: torch.Tensor) -> torch.Tensor:
     """The result of an op that copies its operand's whole storage: same offset, same storage size.
 
-    torch's cache of fake results forgets the offset and the size of the storage.
+    torch's cache of fake results loses the offset and the size of the storage.
     `clone_preserve_strides` (aten/src/ATen/native/TensorShape.cpp) keeps both, unless the operand
     repeats an element.
     """
@@ -195,7 +195,7 @@ def _copy_of_storage(op: OpOverload, given: dict[str, Any], value: torch.Tensor)
     )
     if repeats:
         return value
-    # `copy` makes a new tensor then (aten/src/ATen/native/Copy.cpp).
+    # For an empty storage, `copy` makes a new tensor (aten/src/ATen/native/Copy.cpp).
     if op is aten.copy.default and known(nbytes == 0):
         return operand.new_empty_strided(operand.shape, operand.stride())
     # A view of a tensor as large as the storage has that offset and that storage size.
@@ -205,10 +205,10 @@ def _copy_of_storage(op: OpOverload, given: dict[str, Any], value: torch.Tensor)
 
 @dataclass(frozen=True, slots=True)
 class _View:
-    """The result of `view` with the strides of eager, where its operand is not laid out in order.
+    """The result of `view` with the strides of eager, if its operand is not contiguous.
 
-    Fakes keep other strides of dimensions of size one, and of tensors without elements. They do not
-    refuse all that eager refuses: (2, 1, 2) with strides (3, 1, 1) as (4,).
+    Fakes return other strides for dimensions of size one, and for empty tensors. They also accept
+    some views that eager refuses: (2, 1, 2) with strides (3, 1, 1) as (4,).
     """
 
     def __call__(self, op: OpOverload, given: dict[str, Any], value: torch.Tensor) -> torch.Tensor:
@@ -230,11 +230,11 @@ class _View:
 def _dropped_out(op: OpOverload, given: dict[str, Any], value: Any) -> Any:
     """The result of `native_dropout`, which is a new tensor.
 
-    Where nothing is dropped, fakes hand the operand back. Eager does so only without elements.
+    If nothing is dropped, fakes return the operand. Eager does so only for an empty tensor.
     """
     result, mask = value
     if known(result.numel() == 0):
-        # The cache of fake results makes a new tensor; the mask is not of bools.
+        # The cache of fake results makes a new tensor; the dtype of the mask is not bool.
         return given["input"], torch.empty_like(given["input"])
     if result.untyped_storage()._cdata != given["input"].untyped_storage()._cdata:
         return value
@@ -271,17 +271,16 @@ def _clone(op: OpOverload, given: dict[str, Any], value: torch.Tensor) -> torch.
     return copy
 
 
-# For pointwise operators, too. Where the size is one, eager may keep the stride of an operand, and
-# fakes another one. No integer is divided by zero.
+# Also for pointwise operators: for a dimension of size one, eager may keep the stride of an
+# operand, and fakes another one. The fill is one, so that no integer is divided by zero.
 _BY_UNUSED_STRIDES = _ByARun(fill=1, unused_alone=True)
 
 CORRECTIONS: dict[object, Correction] = {
-    # Contiguous in eager, to the last stride. On fakes it keeps the order of the strides of its
-    # operands.
+    # Contiguous in all strides in eager. Fakes keep the order of the strides of the operands.
     aten.normal.Tensor_Tensor: _contiguous,
     # The CPU kernel computes both results in contiguous memory; fakes keep the order of strides.
     aten.log_sigmoid_forward.default: _contiguous_on_cpu,
-    # In eager a clone that is filled. On fakes some are contiguous, and some keep gaps.
+    # In eager, these fill a clone. On fakes some are contiguous, and some keep gaps.
     **dict.fromkeys(
         (
             *(aten.fill.Scalar, aten.fill.Tensor, aten.zero.default),
@@ -335,8 +334,8 @@ CORRECTIONS: dict[object, Correction] = {
         ),
         _ByARun(),
     ),
-    # By the suggested memory format in eager; the dtype of the means is that of the weights. The
-    # dtype of `ldexp` is that of its exponents, where these alone are floating.
+    # Eager uses the suggested memory format. The dtype of the means is that of the weights. The
+    # dtype of `ldexp` is that of its exponents, if only these are floating-point.
     **dict.fromkeys(
         (
             aten.ldexp.Tensor,
@@ -351,9 +350,9 @@ CORRECTIONS: dict[object, Correction] = {
         ),
         _ByARun(by_dtypes=True),
     ),
-    # A bool to the power of a bool is a bool in eager.
+    # In eager, a bool to the power of a bool is a bool.
     aten.pow.Tensor_Scalar: _power,
-    # The same; these divide, and integers cannot be divided by zero.
+    # As `_ByARun()` above, but these divide, and integers cannot be divided by zero.
     **dict.fromkeys(
         (
             *(aten.floor_divide.default, aten.floor_divide.Scalar),
@@ -378,18 +377,18 @@ def has_contiguous_unused_strides(tensor: torch.Tensor) -> bool:
 
 # --- view strides ---------------------------------------------------------------------------------
 #
-# The strides of a view in eager, where fakes give others.
+# The strides of a view in eager, for views whose strides differ on fakes.
 
 
 def are_numbers(*sizes: Size) -> bool:
-    """Whether none of these is a symbol."""
+    """True if none of these is a symbol."""
     return all(isinstance(size, int) for size in sizes)
 
 
 def view_strides(
     sizes: tuple[Size, ...], strides: tuple[Size, ...], viewed: tuple[Size, ...]
 ) -> tuple[Size, ...] | None:
-    """The strides of a view in eager; None if there is no such view, or if a symbol decides it.
+    """The strides of a view in eager; None if there is no such view, or it depends on a symbol.
 
     The rule of `computeStride` (aten/src/ATen/TensorUtils.cpp). Dimensions of the operand that
     follow each other in memory are one chunk, and dimensions of the view split each chunk.

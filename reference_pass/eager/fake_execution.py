@@ -56,7 +56,7 @@ def run_call(node: fx.Node, values: Values) -> Any:
         # support a stride of zero. The copy of the view is the same tensor.
         fixed = all(isinstance(size, int) for size in (*args[0].shape, *args[0].stride()))
         if not fixed or view is aten.view_as_real.default:
-            # `view_copy` copies also what no view shows.
+            # `view_copy` also copies when no view is possible.
             shown = (aten.reshape.default if view is aten.view.default else view)(*args, **kwargs)
             return pytree.tree_map(  # a tensor; several of `unbind`
                 lambda tensor: tensor.clone(memory_format=torch.contiguous_format), shown
@@ -77,7 +77,7 @@ def _view_as(operand: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     the run decides.
     """
     # The last stride must be one. For a larger dtype the others must be multiples of the ratio,
-    # since so many elements become one.
+    # since that many elements become one.
     ratio = max(dtype.itemsize // operand.element_size(), 1)
     empty, last = known(operand.numel() == 0), operand.dim() - 1
     strides, taken = list(operand.stride()), True
@@ -96,7 +96,7 @@ def _view_as(operand: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 
 
 def run_out_call(op: OpOverload, given: dict[str, Any]) -> Any:
-    """The value of a call that writes its `out=` arguments alone: these, resized as in eager.
+    """The value of a call that writes only its `out=` arguments: these, resized as in eager.
 
     Raises what eager raises, and `Refused` if it is unknown how the call resizes them.
     """
@@ -157,9 +157,9 @@ class OutLayout:
 def out_layouts(op: OpOverload, given: dict[str, Any]) -> list[OutLayout] | None:
     """The layout of each `out=` tensor after a call, from its arguments before the call.
 
-    None if the op has no functional form. Fake `out=` kernels are wrong: some restride what they
-    should leave alone, and some give another layout to what they resize. In eager, a tensor of the
-    right size stays as it is. What strides another one gets depends on the kernel.
+    None if the op has no functional form. Fake `out=` kernels are wrong: some change strides that
+    they should not, and some give another layout to a tensor that they resize. In eager, a tensor
+    of the right size does not change. Which strides a resized tensor gets depends on the kernel.
     """
     form = functional_form(op)
     if form is None:
@@ -180,13 +180,13 @@ def _resized(
     op: OpOverload, given: dict[str, Any], results: list[torch.Tensor]
 ) -> list[torch.Tensor]:
     """The functional results with the strides of `out=` tensors that the kernel resizes."""
-    # A generated kernel resizes to the size alone, and then copies the result.
+    # A generated kernel resizes to the size only, and then copies the result.
     if torch.Tag.generated in op.tags or not op._schema.returns:
         return [result.new_empty(result.shape) for result in results]
-    # Many others do the same, or resize as the kernel of `cat` or of an iteration does.
+    # Many others do the same, or resize as the kernel of `cat` or a TensorIterator does.
     with contextlib.suppress(RuntimeError), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that it resizes
+        warnings.simplefilter("ignore")  # about the resize
         several = len(results) > 1
         resized = with_layout_of_run(op, given, tuple(results) if several else results[0], fill=0)
         return list(resized) if several else [resized]
-    return results  # the run has needed other data
+    return results  # the run failed, since it needed other data

@@ -1,9 +1,9 @@
 """Writes that autograd does not see, in a graph that is differentiated later.
 
 Under `torch.no_grad`, or through `x.detach()`, a program changes the contents of a tensor, and
-autograd goes on as if nothing had happened: a gradient of the tensor after the write is a gradient
-of the tensor before it. In a graph without writes there are two values, the old one and the new
-one. So the new value gets the *history* of the old one:
+autograd does not notice: a gradient of the tensor after the write is a gradient of the tensor
+before it. In a graph without writes there are two values, the old one and the new one. So the new
+value gets the *history* of the old one:
 
     z = detach(x)                      z1 = mul(detach(x), 2)
     z.mul_(2)                          x1 = with_history(x, z1)
@@ -43,18 +43,18 @@ HAS_GRADIENT = "has gradient"
 
 
 class LostHistory(Refused):
-    """Memory has a history that no new value has, or torch knows none for a new value."""
+    """Memory has a history that no new value has, or torch cannot give a new value a history."""
 
 
-# What operators raise, and their kernels for fakes, and autograd.
+# Errors of operators, of their fake kernels, and of autograd.
 _OF_OPERATORS = (RuntimeError, TypeError, ValueError, IndexError)
 _TORCH = str(Path(torch.__file__).parent)
 
 
 def is_of_torch(error: Exception) -> bool:
-    """True for an error that torch raises, in Python or out of one of its operators.
+    """True for an error that torch raises, in Python or in one of its operators.
 
-    A pass raises `Refused`, or fails by an error of another class.
+    A pass raises `Refused`; if it has a bug, it fails with an error of another class.
     """
     (*_, last) = traceback.walk_tb(error.__traceback__)
     return isinstance(error, _OF_OPERATORS) or last[0].f_code.co_filename.startswith(_TORCH)
@@ -62,13 +62,13 @@ def is_of_torch(error: Exception) -> bool:
 
 @contextlib.contextmanager
 def lost_where_torch_raises() -> Iterator[None]:
-    """Around a trace by torch: an error of its own is `LostHistory`.
+    """Turn an error that torch raises in a trace into `LostHistory`.
 
-    Not each operator can be traced, or has a gradient that can. If eager raises the error, too, so
-    does the graph as it was given, at its call.
+    Some operators cannot be traced, or have a gradient that cannot. If eager raises the error, too,
+    the given graph raises it when it is called.
     """
     try:
-        with torch.set_grad_enabled(torch.is_grad_enabled()):  # the graph may switch them
+        with torch.set_grad_enabled(torch.is_grad_enabled()):  # the graph may switch gradients
             yield
     except Exception as error:
         if not is_of_torch(error):
@@ -92,7 +92,7 @@ def with_history(old: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
     """The new contents of a tensor, with the gradients of its old ones.
 
     Raises `LostHistory` if the new contents have a history of their own: then two tensors of the
-    program have the same memory, and other gradients.
+    program have the same memory, and different gradients.
     """
     if torch.is_grad_enabled() and new.requires_grad:
         raise LostHistory(
@@ -113,7 +113,7 @@ def of_detach(
 
 
 class _Overwriting(torch.autograd.Function):
-    """The new value; the gradient of the old one is zero, and goes on from there."""
+    """The new value; the gradient of the old one is zero, and is propagated from there."""
 
     @staticmethod
     def forward(ctx: Any, old: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
@@ -127,8 +127,8 @@ class _Overwriting(torch.autograd.Function):
 def overwriting(old: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
     """New contents that overwrite others under autograd, as `copy_` and random fills do.
 
-    Eager hands zeros to what the old contents were computed from. There they may become a zero of
-    the other sign, or no number at all: those of `x.log_().zero_()` where x is 0.
+    Eager propagates zeros to the tensors that the old contents come from. On the way the zeros may
+    change their sign, or become NaN: those of `x.log_().zero_()` where x is 0.
     """
     if not (torch.is_grad_enabled() and old.requires_grad):
         return new
@@ -137,13 +137,13 @@ def overwriting(old: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
 
 
 def _minus_zero(gradient: torch.Tensor, sizes: Sequence[Any]) -> torch.Tensor:
-    """What can be added to a gradient, and changes no bit of it."""
+    """A summand that changes no bit of a gradient."""
     number = complex(-0.0, -0.0) if gradient.is_complex() else -0.0
     return gradient.new_full(sizes, number)
 
 
 class _Storing(torch.autograd.Function):
-    """A write whose gradient of the old contents changes no sum: minus zero."""
+    """A write whose gradient for the old contents is minus zero, which changes no sum."""
 
     @staticmethod
     def forward(ctx: Any, tensor: torch.Tensor, contents: torch.Tensor) -> torch.Tensor:
@@ -156,10 +156,10 @@ class _Storing(torch.autograd.Function):
 
 
 def store(tensor: torch.Tensor, contents: torch.Tensor) -> torch.Tensor:
-    """`copy_` of new contents, which were computed from the old ones already.
+    """`copy_` of new contents that were computed from the old ones.
 
-    So what the old contents get from the copy is added to their gradient. The zeros of `copy_` turn
-    a gradient of minus zero into zero.
+    So the gradient that the old contents get from the copy is added to their own. The zeros of
+    `copy_` would turn a gradient of minus zero into zero.
     """
     if torch.is_grad_enabled() and tensor.requires_grad and contents.requires_grad:
         _Storing.apply(tensor, contents)
@@ -169,15 +169,15 @@ def store(tensor: torch.Tensor, contents: torch.Tensor) -> torch.Tensor:
 
 # --- a part of memory is written ------------------------------------------------------------------
 #
-# Eager hands the gradient of the whole to the write, which changes it in the part that it writes.
-# Without writes, the part has a gradient of its own, which is added to that of the whole. Around
-# the part the one is minus zero, and in the part the other one: that changes no sum.
+# Eager passes the gradient of the whole to the write, which changes it in the part that it writes.
+# Without writes, the part has a gradient of its own, which is added to that of the whole. One of
+# the two is minus zero in the part, and the other one around it, so their sum changes no bit.
 
 PARTS = {view: scatter for scatter, view in SCATTERS.items() if view is not aten.as_strided.default}
 
 
 class _PartToWrite(torch.autograd.Function):
-    """A part of a tensor, as the operand of what is written to it."""
+    """A part of a tensor, as the operand of a call that writes it."""
 
     @staticmethod
     def forward(ctx: Any, view: OpOverload, whole: torch.Tensor, *args: Any) -> torch.Tensor:
@@ -193,7 +193,7 @@ class _PartToWrite(torch.autograd.Function):
 
 
 class _WithPart(torch.autograd.Function):
-    """The scatter of what is written to a part."""
+    """The scatter that stores the written part into the whole."""
 
     @staticmethod
     def forward(
@@ -205,7 +205,7 @@ class _WithPart(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[Any, ...]:
-        # As autograd does (`CopySlices`): as a view, it would keep the gradient of the whole alive.
+        # A copy, as in autograd (`CopySlices`): a view would keep the gradient of the whole alive.
         part = ctx.view(gradient, *ctx.args).clone(memory_format=torch.contiguous_format)
         around = PARTS[ctx.view](gradient, _minus_zero(part, part.shape), *ctx.args)
         return None, around, part, *(None for _ in ctx.args)
@@ -247,7 +247,7 @@ def with_part(
 ) -> torch.Tensor:
     """`as_strided_scatter`, with the gradient of a write through `as_strided`.
 
-    In torch 2.13, that operator has the gradient of what it overwrites.
+    In torch 2.13, that operator has the gradient of the contents that it overwrites.
     """
     copy = whole.clone()
     copy.as_strided(sizes, strides, offset).copy_(part)
@@ -315,13 +315,13 @@ def _refuse_slides(analysis: Analysis, recorded: set[int]) -> None:
 
 
 def _refuse_other_memory(node: fx.Node, analysis: Analysis) -> None:
-    """Raise `LostHistory` for a call after which a tensor shows memory beside its history."""
+    """Raise `LostHistory` for a call after which a tensor shows memory without its history."""
     op = getattr(node.target, "overloadpacket", None)
     if op is aten.set_:
         if any(each.meta.get(HAS_GRADIENT) for each in (node, *node.all_input_nodes)):
             raise LostHistory(f"{node.format_node()} leaves a tensor its history in other memory")
     elif op is aten.as_strided and node.all_input_nodes[0].meta.get(HAS_GRADIENT):
-        # What the operand does not show has no gradient in eager.
+        # In eager, memory that the operand does not show has no gradient.
         operand, result = (
             next(iter(analysis.effects[each].shows.values())).region
             for each in (node.all_input_nodes[0], node)
@@ -333,18 +333,18 @@ def _refuse_other_memory(node: fx.Node, analysis: Analysis) -> None:
 def differentiable_form(op: OpOverload) -> OpOverload | None:
     """The functional form of a mutating operator, if autograd knows its gradient.
 
-    It knows that of some random fills, which is zero, in place alone. Without a form, the operator
-    is called on copies. Raises `LostHistory` if in place, the gradient is computed otherwise.
+    For some random fills, autograd knows only the gradient in place, which is zero. Without a form,
+    the operator is called on copies. Raises `LostHistory` if the gradient in place is another one.
     """
     if op in _OF_ITS_RESULT:
         raise LostHistory(f"in place, the gradient of {op} is computed from its result")
     return None if facts(op).random else functional_form(op)
 
 
-# Rounded otherwise than from the operand (`elu_backward` in tools/autograd/derivatives.yaml).
+# Rounds differently than from the operand (`elu_backward` in tools/autograd/derivatives.yaml).
 _OF_ITS_RESULT = {aten.elu_.default, aten.celu_.default}
 
-# Their results have no history. In place, the gradient of what they overwrite is zero.
+# Their results have no history. In place, the gradient of the overwritten contents is zero.
 COMPARISONS = {
     getattr(packet, overload)
     for packet in (aten.eq, aten.ne, aten.lt, aten.le, aten.gt, aten.ge)

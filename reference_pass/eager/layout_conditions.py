@@ -1,6 +1,7 @@
 """When a result may have another layout than in the functional graph.
 
-The naive answer is never (`conditions.same_layout`). These find out whether a use depends on it.
+The naive answer is never (`conditions.same_layout`). These conditions check whether a use depends
+on the layout.
 """
 
 from __future__ import annotations
@@ -31,9 +32,9 @@ def same_stride(candidate: Candidate) -> str | None:
     """(1a) The operand has the strides of the result, or no use of the result depends on them.
 
     The op itself must not depend on them either. Kernels draw random numbers and add in memory
-    order, and some kernels with several results expect the same layout of all. (Where eager makes
-    the call in place at these strides, it has the bits of eager.) Strides that locate no element
-    are not reliable on fakes, so no use may depend on them.
+    order, and some kernels with several results expect the same layout for all of them. (If eager
+    makes the call in place at these strides, the call has the bits of eager.) Strides that locate
+    no element are not reliable on fakes, so no use may depend on them.
     """
     op = facts(candidate.op)
     for slot in candidate.slots:
@@ -48,7 +49,7 @@ def same_stride(candidate: Candidate) -> str | None:
         strides = operand.stride(), slot.value.stride()
         differs = "{} has strides {}, the result {}".format(slot.destination, *strides)
         shape = tuple(slot.value.shape)
-        # Kernels leave out dimensions of size one.
+        # Kernels ignore dimensions of size one.
         in_order = same_strides(shape, operand.stride(), slot.value.stride())
         by_order = not in_order and (op.random or _rounds_elsewhere(candidate))
         if by_order or len(op.writes) > 1:
@@ -63,7 +64,7 @@ def same_stride(candidate: Candidate) -> str | None:
 def _rounds_elsewhere(candidate: Candidate) -> bool:
     """True if the call may have other bits at the strides of its destinations than now.
 
-    Not where eager makes it in place, too, at the same strides.
+    False if eager also makes it in place, at the same strides.
     """
     if not rounds_by_strides(candidate.node, value_of):
         return False
@@ -80,7 +81,7 @@ def same_location(candidate: Candidate) -> str | None:
     """(1a) The operand has the offset of the result, or no use of the result depends on the offset.
 
     Uses that depend on it are `as_strided`, views as a larger dtype, and outputs that share a
-    storage. A scatter of the result copies the whole storage of its base. So it must accept that
+    storage. A scatter into the result copies the whole storage of its base. So it must accept that
     storage, and must not return a copy of a larger input.
     """
     for slot in candidate.slots:
@@ -94,7 +95,7 @@ def same_location(candidate: Candidate) -> str | None:
         nbytes = slot.value.untyped_storage().nbytes()
         larger = not known(operand.untyped_storage().nbytes() <= nbytes)
         smaller = not known(operand.untyped_storage().nbytes() >= nbytes)
-        # Usually all is fine, and the uses need not be searched.
+        # Usually nothing differs, and the uses need not be searched.
         shared = candidate.how is How.VIEW  # an operator of another library would see that, too
         if same and not (larger or smaller or shared) and not has_partial_element(operand):
             continue
@@ -110,26 +111,26 @@ def _location_matters(
 ) -> str | None:
     """Why the result must not be at the location of its operand; None if no use depends on it.
 
-    `same` says that the two have the same offset and strides, `moved` that they have not, or that
-    their storages have other sizes, `larger` that the operand's storage is larger.
+    `same` says that both have the same offset and strides, `moved` that they do not, or that the
+    sizes of their storages differ, `larger` that the operand's storage is larger.
     """
     assert slot.result is not None
     operand = slot.destination.meta["val"]
     shift: Size = (operand.storage_offset() - slot.value.storage_offset()) * operand.itemsize
     for value in liveness.at_same_offset(slot.result):
-        # Outputs that share a storage show the caller where they are in it.
+        # Outputs that share a storage show the caller their offsets in it.
         shown = [] if same else tensors_in(value.meta["val"])
         if any(len(liveness.returned_in(tensor)) > 1 for tensor in shown):
             return f"{slot.destination} is at another location, and outputs on one storage show it"
         for user in value.users:
             if moved and shows_layout(user):
                 return f"{slot.destination} is at another location, and {user} may depend on it"
-            # Only the first operand of a user has a location that matters to it.
+            # A user depends only on the location of its first operand.
             if user.op == "output" or not user.args or user.args[0] is not value:
                 continue
             if (not same and depends_on_location(user.target)) or misaligned_by(user, shift):
                 return f"{slot.destination} is at another location, and {user} depends on it"
-            # The rest is about the storage as a whole, which these users copy.
+            # The other checks are about the storage as a whole, which only these users copy.
             if not liveness.semantics.copies_whole_storage(user.target):
                 continue
             # The user may see it as a larger dtype.

@@ -1,7 +1,7 @@
 """Uses that depend on the layout of a value: its strides, its offset, the size of its storage.
 
 A value may be replaced by another tensor with the same elements, at another location or with other
-strides, if no use can tell the difference. A view passes the question on to its own users.
+strides, if no use can tell the difference. For a view, the uses of the view are checked as well.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from aliasproof.reference_pass.liveness import Liveness
 
 
 def location_use(value: fx.Node, shift: Size, liveness: Liveness) -> fx.Node | None:
-    """A use to which it matters that a value is `shift` bytes on, in another storage; or None."""
+    """A use that depends on a value's location, if that moves by `shift` bytes; or None."""
     pending = [value]
     while pending:
         for user in pending.pop().users:
@@ -47,9 +47,9 @@ def location_use(value: fx.Node, shift: Size, liveness: Liveness) -> fx.Node | N
 
 
 def stride_use(result: fx.Node, other: torch.Tensor, liveness: Liveness) -> fx.Node | None:
-    """A use to which it matters that a result has the strides of another tensor; or None.
+    """A use that notices if a result has the strides of another tensor; or None.
 
-    It is tried out: each user runs on fakes with that tensor as its operand.
+    This is found by trial: each user runs on fakes with that tensor as its operand.
     """
     pending = [result]
     instead: dict[fx.Node, Any] = {result: other}
@@ -57,7 +57,7 @@ def stride_use(result: fx.Node, other: torch.Tensor, liveness: Liveness) -> fx.N
         value = pending.pop()
         for user in value.users:
             if user.op == "output" or user.target is aten.set_.source_Tensor:
-                # `set_` of the epilogue hands a tensor to the caller, as an output does.
+                # `set_` of the epilogue returns a tensor to the caller, as an output does.
                 # The caller sees strides, except those of dimensions of size one.
                 if _same_layout(instead[value], value.meta["val"]):
                     continue
@@ -69,12 +69,12 @@ def stride_use(result: fx.Node, other: torch.Tensor, liveness: Liveness) -> fx.N
             strides = _strides(value.meta["val"])
             as_dtype = user.target in (aten.view.dtype, aten.view_copy.dtype)
             if as_dtype and _strides(instead[value]) != strides:
-                return user  # all strides count for it, also those of dimensions of size one
+                return user  # it depends on all strides, also those of dimensions of size one
             shown = run_with(user, instead, liveness.semantics)
             same = _same_layout(instead[value], value.meta["val"])
             if not same and user not in liveness.views and rounds_by_strides(user, value_of):
                 return user
-            # Random numbers are drawn in memory order. With other strides, elements get other ones.
+            # Random numbers are drawn in memory order, so other strides permute them.
             if shown is None or (isinstance(user.target, OpOverload) and facts(user.target).random):
                 return user
             if user in liveness.views:
@@ -83,13 +83,13 @@ def stride_use(result: fx.Node, other: torch.Tensor, liveness: Liveness) -> fx.N
             elif not _same_layout(shown, user.meta["val"]) or _strides(shown) != _strides(
                 user.meta["val"]
             ):
-                return user  # all strides count here, too: a later view as another dtype may follow
+                return user  # all strides matter, since a later view as another dtype may follow
     return None
 
 
 def _only_stores(user: fx.Node, value: fx.Node) -> bool:
     """True if a user only stores the elements of a value elsewhere: then no stride matters."""
-    # As a source. As the destination of a copy_, or as the base of a scatter, its layout is kept.
+    # Only as a source: as the destination of a copy_, or as a scatter's base, its layout is kept.
     if user.target is aten.copy_.default:
         return user.args[0] is not value
     if user.target in SCATTERS:
@@ -106,9 +106,9 @@ def _only_stores(user: fx.Node, value: fx.Node) -> bool:
 def use_of_unknown_strides(
     result: fx.Node, destination: fx.Node, liveness: Liveness
 ) -> fx.Node | None:
-    """A use that depends on unused strides of a result, where these are not known; or None.
+    """A use that depends on unused strides of a result, if these are not known; or None.
 
-    `destination` is the operand that the result would be in.
+    `destination` is the operand in whose memory the result would be.
     """
     value = result.meta["val"]
     if liveness.position[result] > _last_stride_read(liveness) or not _has_unused_strides(value):
@@ -120,7 +120,7 @@ def use_of_unknown_strides(
     return _use_of_unused_strides(result)
 
 
-# Asked for each result, and mostly there is no such read.
+# Cached, since this is queried for each result, and mostly there is no such read.
 _LAST_STRIDE_READS: weakref.WeakKeyDictionary[Liveness, int] = weakref.WeakKeyDictionary()
 
 
@@ -137,9 +137,9 @@ def _has_unused_strides(tensor: torch.Tensor) -> bool:
 
 
 def _use_of_unused_strides(result: fx.Node) -> fx.Node | None:
-    """A use that depends on strides of a result which locate no element; or None.
+    """A use that depends on strides of a result that locate no element; or None.
 
-    It may also be a use of what is computed from the result, with such strides, too.
+    It may also be a use of a value that is computed from the result, and has such strides, too.
     """
     pending, seen = [result], {result}
     while pending:
@@ -147,7 +147,7 @@ def _use_of_unused_strides(result: fx.Node) -> fx.Node | None:
         for user in value.users:
             if reads_all_strides(user):
                 return user
-            # A result without such strides does not take its own from them. So the search ends.
+            # A user without such strides does not pass them on, so the search ends there.
             passes = user.op == "call_function" and any(
                 map(_has_unused_strides, tensors_in(user.meta["val"]))
             )
@@ -158,9 +158,9 @@ def _use_of_unused_strides(result: fx.Node) -> fx.Node | None:
 
 
 def _knows_unused_strides(value: fx.Node, liveness: Liveness) -> bool:
-    """True if the metadata of a value have the strides of a run that locate no element.
+    """True if those strides of a value that locate no element are as in a run.
 
-    Fakes are right for views, and for operands that are contiguous to the last stride.
+    Fakes are right for views, and for operands that are contiguous in all strides.
     """
     pending, seen = [value], {value}
     while pending:
@@ -179,7 +179,7 @@ def _knows_unused_strides(value: fx.Node, liveness: Liveness) -> bool:
 
 
 def _strides(value: Any) -> list[str]:
-    # As text: to compare symbols would add a guard.
+    # As text, since comparing symbols would add a guard.
     return [str(tensor.stride()) for tensor in tensors_in(value)]
 
 

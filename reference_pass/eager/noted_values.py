@@ -1,14 +1,14 @@
-"""Values that are noted in a graph already, in place of one more run on fakes.
+"""Values that a graph has in its metadata, used in place of one more run on fakes.
 
 AOTAutograd makes its graphs by a run on fakes, and notes each value (`meta["val"]`). For inputs of
 the same sizes, strides and dtypes, another run gives the same results, on storages that are shared
-in the same way. So a new fake with the noted layout takes the place of a call of a fake kernel,
-which takes six times as long.
+in the same way. So a new fake with the noted layout replaces the call of a fake kernel, which takes
+six times as long.
 
-A node *agrees* with its note if its value has the layout that is noted, on a storage of its own for
-each noted one. If all operands of a call agree, so does its result. Other calls run: those that
-write, those whose result depends on where an operand is in its storage, and those whose fake kernel
-needs a correction. What they give is compared with the note.
+A node *agrees* with its note if its value has the noted layout, with a one-to-one mapping between
+noted storages and ours. If all operands of a call agree, so does its result. Other calls run: those
+that write, those whose result depends on where an operand is in its storage, and those whose fake
+kernel needs a correction. Their results are compared with the notes.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ from aliasproof.reference_pass.semantics import Values
 class NotedValues:
     """Which nodes agree with their notes, and on which storages their values are.
 
-    `storages` has for each noted storage ours, and by how many bytes a tensor is further on in it:
-    the inputs may be at other offsets than those that are noted.
+    `storages` has for each noted storage ours, and the shift in bytes of a tensor's offset in it:
+    the inputs may be at other offsets than in the notes.
     """
 
     def __init__(self) -> None:
         self.agree: set[fx.Node] = set()
-        self.inputs: set[fx.Node] = set()  # those that are compared
+        self.inputs: set[fx.Node] = set()  # the inputs that have been compared
         self.storages: dict[int, tuple[torch.UntypedStorage, int]] = {}
         self.taken: dict[int, int] = {}  # the noted storage for each of ours
 
     def run(self, node: fx.Node, values: Values) -> Any:
         """The value of a call, given those of its operands: noted, or made by a run."""
-        # Before the first call of an input: a call may change its metadata.
+        # Compared before the first call that uses an input: a call may change its metadata.
         for operand in node.all_input_nodes:
             if operand.op != "call_function" and operand not in self.inputs:
                 self.inputs.add(operand)
@@ -67,7 +67,7 @@ class NotedValues:
             return None
         operand = node.args[0] if node.args else None
         if node.target is aten.copy_.default and isinstance(operand, fx.Node):
-            return values(operand)  # it hands back what it writes
+            return values(operand)  # it returns the tensor that it writes
         if node.target is operator.getitem and isinstance(operand, fx.Node):
             return values(operand)[node.args[1]]
         if not _is_as_noted(node.target) or _is_corrected(node, values):
@@ -76,7 +76,7 @@ class NotedValues:
 
     def _from_note(self, node: fx.Node, op: Any) -> Any:
         note: Any = node.meta.get("val")
-        # A result that is not asked for is None.
+        # An optional result that was not requested is None.
         tensors = [leaf for leaf in leaves_in(note) if leaf is not None]
         if not tensors or not _has_form_of_result(note, op) or not all(map(_is_plain, tensors)):
             return None
@@ -96,7 +96,7 @@ class NotedValues:
             self.agree.add(node)
 
     def _has_place(self, op: Any, note: torch.Tensor, around: set[int]) -> bool:
-        """True if it is clear on which of our storages a result is."""
+        """True if it is known on which of our storages a result is."""
         storage = note.untyped_storage()._cdata
         if storage in self.storages:
             shift = self.storages[storage][1]
@@ -106,12 +106,12 @@ class NotedValues:
         return not is_view and isinstance(note.untyped_storage().nbytes(), int)
 
     def _fakes(self, note: Any) -> Any:
-        """Our fakes for noted ones: a result may have lists in it."""
+        """Our fakes for noted fakes: a result may contain lists."""
         if isinstance(note, (list, tuple)):
             return type(note)(map(self._fakes, note))
         if note is None:
             return None
-        storage, mode = note.untyped_storage(), active_fake_mode()  # the notes may be of another
+        storage, mode = note.untyped_storage(), active_fake_mode()  # notes may have another mode
         assert mode is not None
         if storage._cdata not in self.storages:
             with in_kernel_invocation_manager(mode):
@@ -121,7 +121,7 @@ class NotedValues:
         return fake_on(ours, note.storage_offset() + shift // note.itemsize, note, mode)
 
     def _take(self, noted: int, ours: torch.UntypedStorage, shift: int) -> bool:
-        """Let one of our storages stand for a noted one; False if another one does, or differs."""
+        """Map a noted storage to one of ours; False if this contradicts an earlier mapping."""
         before = self.storages.setdefault(noted, (ours, shift))
         known = before[0]._cdata == ours._cdata and before[1] == shift
         return known and self.taken.setdefault(ours._cdata, noted) == noted
@@ -138,7 +138,7 @@ class NotedValues:
 
 
 def _same_layout(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """True if two tensors without symbols have the same sizes and strides, and read bytes alike."""
+    """True if two tensors without symbols have the same sizes, strides and element encoding."""
     return (
         encoding(one) == encoding(other)
         and one.device == other.device
@@ -149,7 +149,7 @@ def _same_layout(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 @functools.cache
 def _is_as_noted(op: Callable[..., Any]) -> bool:
-    """True for a call whose result depends on the layouts of its operands alone."""
+    """True for a call whose result depends only on the layouts of its operands."""
     return (
         isinstance(op, OpOverload)
         and not is_opaque(op)

@@ -1,11 +1,11 @@
-"""What calls were seen to return in eager, where fakes say something else.
+"""Observed results of calls in eager, where fakes are wrong.
 
-No table can say that a fake kernel is right. `fake_corrections` has what is known to be wrong. All
-else is observed in the first run of a graph (`backend/observed_run.py`), and what differs is noted
-here: the layouts of the results of a call, by the layouts of its operands. From then on, the call
-has them on fakes, too, and the graph is made again.
+No table can prove that a fake kernel is right. `fake_corrections` has the known errors. All others
+are observed in the first run of a graph (`backend/observed_run.py`), and noted here: the layouts of
+the results of a call, by the layouts of its operands. From then on, the call has these layouts on
+fakes, too, and the graph is made again.
 
-What is noted is a fact about a kernel, so one table serves the whole process.
+A note is a fact about a kernel, so one table serves the whole process.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class NotedLayout:
         return cls(sizes, strides, tensor.dtype, int(tensor.storage_offset()), nbytes)
 
     def new(self, like: torch.Tensor) -> torch.Tensor:
-        """A new tensor of this layout, on the device of another one."""
+        """A new tensor of this layout, on the device of `like`."""
         memory = like.new_empty(self.nbytes // self.dtype.itemsize, dtype=self.dtype)
         return memory.as_strided(self.sizes, self.strides, self.offset)
 
@@ -48,7 +48,7 @@ _NOTED: dict[object, dict[Any, tuple[NotedLayout, ...]]] = {}
 
 
 def note(op: OpOverload, given: dict[str, Any], result: Any) -> bool:
-    """Note the layouts of what a call returned in eager; False if that is known, or a view."""
+    """Note the layouts of a call's results in eager; False if they are known, or are views."""
     is_view = any(returned.alias_info for returned in op._schema.returns)
     layouts, noted = tuple(map(NotedLayout.of, tensors_in(result))), _NOTED.setdefault(op, {})
     key = _key(given)
@@ -97,5 +97,5 @@ def _part(leaf: Any) -> Any:
     if isinstance(leaf, torch.Tensor):
         lazy = (leaf.is_conj(), leaf.is_neg())
         return tuple(leaf.shape), leaf.stride(), leaf.dtype, leaf.device, lazy
-    # A layout may depend on an int. No number equals one of another type here: 1.0 == 1 == True.
+    # A layout may depend on an int. The type is part of the key, since 1.0 == 1 == True.
     return type(leaf), leaf if isinstance(leaf, (int, str, torch.dtype)) else None

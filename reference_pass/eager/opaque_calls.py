@@ -1,9 +1,9 @@
 """Calls of operators of other libraries.
 
-Nothing is known of such an operator but its schema. So each operand must have the layout that it
-has in eager, and operands must share memory as in eager, if one of them is written. Usually the
-values in the new graph are so. Otherwise the call gets copies with these layouts (`on_copies`).
-What is in a storage around the operands is zero then.
+Only the schema of such an operator is known. So each operand must have the layout that it has in
+eager, and if one operand is written, operands must share memory as in eager. Usually the values in
+the new graph have these properties. Otherwise the call gets copies with these layouts
+(`on_copies`). Then the memory around the operands is zero.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def _has_layout(value: torch.Tensor, layout: Layout) -> bool:
     _, nbytes, offset, strides, _, _ = layout
     pairs = [*zip(value.stride(), strides, strict=True), (value.storage_offset(), offset)]
     pairs.append((value.untyped_storage().nbytes(), nbytes))
-    # A data-dependent size has another symbol here, and no graph can compute it before.
+    # A data-dependent size has another symbol here, and no graph can compute it before the call.
     return all(is_data_dependent(own) or known(own == wanted) for own, wanted in pairs)
 
 
@@ -78,20 +78,20 @@ def _has_layout(value: torch.Tensor, layout: Layout) -> bool:
 
 
 def check_calls(graph: fx.Graph, non_aliasing: Collection[object]) -> None:
-    """Let each call of these operators check, when it runs, that it is as stated."""
+    """Let each call of these operators check, when it runs, that it is non-aliasing."""
     for node in graph.nodes:
         if node.target in non_aliasing:
             node.target, node.args = call_checked, (node.target, *node.args)
 
 
-_HAD: set[StorageWeakRef] = set()  # what checked calls were given, or returned, as far as it lives
+_HAD: set[StorageWeakRef] = set()  # storages of arguments and results of checked calls, while alive
 
 
 def call_checked(op: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Call an operator.
 
-    Raises `Broken` if it returns memory that such a call had before, or holds a tensor that it was
-    given, or its memory, after the call.
+    Raises `Broken` if the operator returns memory that such a call had before, or retains one of
+    its arguments, or the memory of one, after the call.
     """
     operands = list(tensors_in((args, kwargs)))
     given, held = _storages(operands), _holders(operands)

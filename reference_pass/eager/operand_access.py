@@ -1,4 +1,4 @@
-"""What the result of an operator depends on, beside the values of its operands.
+"""Properties, beside the values of its operands, on which the result of an operator depends.
 
 Schemas do not say this, so these are short tables of ATen operators.
 """
@@ -22,8 +22,8 @@ from aliasproof.reference_pass.calls.operator_forms import (
 from aliasproof.reference_pass.calls.regions import Size, known
 from aliasproof.reference_pass.semantics import Values
 
-# Whether a view as a larger dtype is possible depends on the offset of its operand.
-# A copy of such a view is made by way of the view.
+# Whether a view as a larger dtype is possible depends on the offset of its operand. A copy of such
+# a view is made through the view.
 NEEDS_ALIGNMENT = {
     *(aten.view.dtype, aten.view_copy.dtype),
     *(aten.view_as_complex.default, aten.view_as_complex_copy.default),
@@ -31,7 +31,7 @@ NEEDS_ALIGNMENT = {
 
 
 def misaligned_by(user: fx.Node, shift: Size) -> bool:
-    """True if a view as a larger dtype may be misaligned, its operand moved by `shift` bytes."""
+    """True if a move of its operand by `shift` bytes may misalign a view as a larger dtype."""
     return user.target in NEEDS_ALIGNMENT and not known(shift % user.meta["val"].itemsize == 0)
 
 
@@ -41,9 +41,9 @@ def misaligned_by(user: fx.Node, shift: Size) -> bool:
 def rounds_by_strides(node: fx.Node, value: Values) -> bool:
     """True if the bits that a call computes may depend on the strides of its tensors.
 
-    A sum adds in the order of memory. The vector loop of `sigmoid`, for dense tensors, does not
-    round as the scalar loop does. Where each element is moved, or rounded once and correctly, the
-    order does not matter.
+    A sum adds in memory order. The vector loop of `sigmoid`, for dense tensors, does not round as
+    the scalar loop does. If each element is only moved, or rounded once and correctly, the order
+    does not matter.
     """
     op, args = called(node)
     if not isinstance(op, OpOverload):

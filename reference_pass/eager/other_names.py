@@ -1,8 +1,8 @@
-"""Calls that are another call in eager: `less` is `lt`, and `add` of a number that of a tensor.
+"""Calls that eager makes as another call: `less` as `lt`, `add` of a number as that of a tensor.
 
-What is known of the other operator is then known of the call: that it computes element by element,
-and that its `out=` form writes what it computes where it is told to. The `out=` of `add.Scalar` is
-generated: it computes a new tensor, and copies it.
+Then all facts about the other operator are known for the call: that it computes element by element,
+and that its `out=` form writes its result directly to the `out=`. The `out=` form of `add.Scalar`
+is generated: it computes a new tensor, and copies it.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from aliasproof.reference_pass.calls.storages import value_of
 
 
 def replace_names(graph: fx.Graph) -> None:
-    """Let each call of a functional graph be the one call that it makes in eager.
+    """Replace each call of a functional graph that makes only one call in eager by that call.
 
-    The metadata of the graph are true. The caller has entered `on_fakes`.
+    Requires true metadata. The caller has entered `on_fakes`.
     """
     for node in graph.nodes:
         if node.op == "call_function" and isinstance(node.target, OpOverload):
@@ -42,10 +42,10 @@ def replace_names(graph: fx.Graph) -> None:
 
 
 def _of_tensors(node: fx.Node) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
-    """The call of a node, with the overload that takes a tensor for a number."""
+    """The call of a node, with the overload that takes a tensor in place of a number."""
     op, given = node.target, bind(node.target, node.args, node.kwargs)  # type: ignore[arg-type]
     form = _tensor_overload(op)
-    # A symbol is a node. Where a tensor is asked for, eager wraps a number.
+    # A symbol is a node. If an argument is a tensor by its schema, eager wraps a number.
     if form is None or not isinstance(given.get("other"), numbers.Number):
         return node.target, node.args, node.kwargs
     return form, *unbind(form, given)
@@ -107,14 +107,14 @@ def _only_call(node: fx.Node) -> tuple[OpOverload, tuple[Any, ...], dict[str, An
         with _CallsMade() as calls:
             returned = node.target(*args, **kwargs)  # type: ignore[operator]
     except RuntimeError:
-        return None  # it reads data, which fakes do not have
+        return None  # the operator reads data, which fakes do not have
     if len(calls.made) != 1:
         return None
     op, args, kwargs, result = calls.made[0]
     nodes = {id(operand.meta["val"]): operand for operand in node.all_input_nodes}
     leaves = tensors_in((args, kwargs))
     form = out_form(op) if op.namespace == "aten" else None
-    # A name with fewer forms would be a loss.
+    # A name with fewer forms would leave fewer candidates.
     is_kernel = form is not None and torch.Tag.generated not in form.tags
     if not is_kernel or returned is not result or any(id(leaf) not in nodes for leaf in leaves):
         return None
@@ -126,10 +126,9 @@ def _only_call(node: fx.Node) -> tuple[OpOverload, tuple[Any, ...], dict[str, An
 
 # --- prims ----------------------------------------------------------------------------------------
 #
-# The operators of `torch._prims`, as the ATen operators that they call in eager.
-#
-# A prim has no in-place form, no tag says that it is pointwise, and the fakes of some have other
-# strides, or another dtype, than in eager (`prims.real`). Its ATen operator has all of that right.
+# The operators of `torch._prims`, as the ATen operators that they call in eager. A prim has no
+# in-place form, no tag says that it is pointwise, and the fakes of some have other strides, or
+# another dtype, than in eager (`prims.real`). The ATen operator is right in all of these.
 
 
 aten = torch.ops.aten
@@ -151,7 +150,7 @@ def aten_of_prim(op: OpOverload) -> OpOverload:
         return aten.as_strided.default
     in_eager = getattr(op, "impl_aten", None) if getattr(torch._prims, name, None) is op else None
     if not inspect.isbuiltin(in_eager):
-        return op  # a Python function may do more than one call
+        return op  # a Python function may make more than one call
     packet = getattr(aten, in_eager.__name__, None)
     if not isinstance(packet, OpOverloadPacket):
         return op

@@ -1,10 +1,10 @@
 """Calls on lists whose items overlap, or differ in having a gradient.
 
 A `_foreach_` op runs one item of its lists after the other on a CPU
-(aten/src/ATen/native/ForeachOpsKernels.cpp). If items overlap, the order shows in the results. So
+(aten/src/ATen/native/ForeachOpsKernels.cpp). If items overlap, the results depend on the order. So
 the functional form is called once per item, in that order. In place, autograd records each item
-alone, and all results of the functional form have a gradient if one operand has. So it is called
-once per item, too, if only some items have gradients.
+separately, but all results of the functional form have a gradient if one operand has one. So it is
+also called once per item if only some items have gradients.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def call_of_overlapping_items(env: Environment, node: fx.Node, effect: Effect) -
 
 
 def _items_overlap(env: Environment, call: WritingCall) -> bool:
-    """True if a call writes bytes that it reads or writes for another item as well."""
+    """True if a call writes bytes that it also reads or writes for another item."""
     lists = [_item_views(env, value) for value in call.given.values()]
     return any(
         may_overlap(target, operand)
@@ -80,10 +80,10 @@ def _item_views(env: Environment, value: Any) -> list[FunctionalView]:
 
 
 def _call_item_by_item(env: Environment, call: WritingCall) -> None:
-    """Each item as a call on lists of one item, whose result is written before the next one.
+    """Emit each item as a call on lists of one item, whose result is written before the next one.
 
-    Eager resolves lazy bits before the call, so what has them is read before the first item. It
-    refuses to write to a list in which a tensor has them.
+    Eager resolves lazy bits before the call, so operands with lazy bits are read before the first
+    item. Eager refuses to write to a list in which a tensor has lazy bits.
     """
     given = call.given
     lists = [name for name, value in given.items() if isinstance(value, (list, tuple))]
@@ -96,7 +96,7 @@ def _call_item_by_item(env: Environment, call: WritingCall) -> None:
     resolving = replace(env, plain=env.plain | resolved)
     for index, view in enumerate(call.views):
         if call.op is aten._foreach_copy_.default:
-            # The functional form copies whole storages. Of `copy` the passes know that.
+            # The functional form copies whole storages. The passes know that only for `copy`.
             item = {"self": given["self"][index], "src": given["src"][index]}
             one = WritingCall(call.node, aten.copy_.default, item, [view])
             new = computed(resolving, one)

@@ -1,8 +1,8 @@
 """The layout of a result, observed in a real run of its call.
 
-Sizes that are symbols have their current values in the run (their hints). What it shows is right
-for other sizes, too, if the operands are laid out alike: the dims have the same order in memory,
-and gaps at the same places. So these facts become guards of the graph.
+Sizes that are symbols have their current values (hints) in the run. The observed layout is right
+for other sizes, too, if the dims of the operands have the same order in memory, and gaps at the
+same positions. So these facts become guards of the graph.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from aliasproof.reference_pass.calls.regions import Size
 from aliasproof.reference_pass.calls.view_forms import mutates_only_metadata
 from aliasproof.reference_pass.exceptions import Refused
 
-NO_DATA = "its data is not allocated yet"  # what kernels say that read data of fakes
+NO_DATA = "its data is not allocated yet"  # in the error of kernels that read data of fakes
 _SYMBOLS = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
 def with_layout_of_run(op: OpOverload, given: dict[str, Any], value: Any, fill: int) -> Any:
     """The result `value` of a call on fakes, with the strides and dtypes of a real run.
 
-    The operands of that run are CPU tensors full of `fill`. There is no run, and `value` is the
-    result, where an operand is on another device or a size is data-dependent.
+    The operands of that run are CPU tensors full of `fill`. If an operand is on another device, or
+    a size is data-dependent, there is no run, and the result is `value`.
     """
     if not _can_run(leaves_in(given)):
         return value
@@ -42,7 +42,7 @@ def with_layout_of_run(op: OpOverload, given: dict[str, Any], value: Any, fill: 
 
 @contextlib.contextmanager
 def refused_by_fakes(op: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[None]:
-    """Raises `Refused` where the fake kernel of a call raises, and a real run does not.
+    """Raises `Refused` if the fake kernel of a call raises, and a real run does not.
 
     `addbmm_` resizes a smaller operand in eager, `nll_loss_nd` takes one number and one label, and
     the fake kernel of `normal` compares a complex mean with 0.
@@ -50,7 +50,7 @@ def refused_by_fakes(op: object, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     try:
         yield
     except (RuntimeError, TypeError) as error:
-        # Errors of fakes have a meaning.
+        # Errors that only fakes raise are not checked by a run.
         is_own = type(error) not in (RuntimeError, TypeError) or NO_DATA in str(error)
         if is_own or not isinstance(op, OpOverload) or mutates_only_metadata(op):
             raise
@@ -58,7 +58,7 @@ def refused_by_fakes(op: object, args: tuple[Any, ...], kwargs: dict[str, Any]) 
         if not _can_run(leaves_in(given)):
             raise
         with contextlib.suppress(RuntimeError, IndexError, ValueError):
-            _run(op, given, fill=0)  # an index that a tensor with elements has
+            _run(op, given, fill=0)  # 0 is a valid index of any tensor that is not empty
             advice = "; trace it with fixed sizes" if _symbols(leaves_in(given)) else ""
             raise Refused(
                 f"{op} raises on tensors without data, and not in eager: {error}{advice}"
@@ -67,7 +67,7 @@ def refused_by_fakes(op: object, args: tuple[Any, ...], kwargs: dict[str, Any]) 
 
 
 def _run(op: OpOverload, given: dict[str, Any], fill: int) -> Any:
-    # Outside of the fake mode and of a trace: these are real calls, of no concern to the graph.
+    # Outside of the fake mode and of a trace: these are real calls, which are not in the graph.
     with _disable_current_modes(), torch.random.fork_rng(devices=(), enabled=facts(op).random):
         return op(**map_aggregate(given, lambda leaf: _real(leaf, fill)))
 
@@ -112,7 +112,7 @@ def _guard_layout(tensor: torch.Tensor) -> None:
         if size != 1
     ]
     dims.sort(key=lambda dim: (current(dim[0]), current(dim[1])))
-    # To ask a symbol is to guard on the answer.
+    # Evaluating a condition on a symbol adds a guard on the answer.
     expected: Size = 1
     for stride, size in dims:
         bool(stride == expected)
@@ -140,7 +140,7 @@ def _strides_like(sizes: Sequence[Size], real: torch.Tensor) -> tuple[Size, ...]
     if all(isinstance(size, int) for size in sizes) or 0 in real.shape:
         return tuple(strides)
     step: Size = 1
-    # Before a dim of the same stride comes one of size 1, over which no step is taken.
+    # Of dims with the same stride, those of size one come first: the stride does not grow for them.
     for dim in sorted(range(real.dim()), key=lambda dim: (real.stride(dim), real.shape[dim])):
         if real.shape[dim] > 1 or current(step) == real.stride(dim):
             assert current(step) == real.stride(dim)

@@ -46,8 +46,8 @@ def same_bits(candidate: Candidate) -> str | None:
 
 
 # A compiler may fuse one multiplication of a complex product with the addition. In the remainder of
-# a vector loop it does so or not, depending on whether the result overwrites an operand. What the
-# program does in place has the bits of the in-place call.
+# a vector loop it does so depending on whether the result overwrites an operand. A call that the
+# program makes in place has the bits of the in-place call.
 
 
 def _rounds_in_place(node: fx.Node) -> bool:
@@ -72,9 +72,9 @@ _COMPLEX_PRODUCTS = {
 
 
 def _rounds_in_an_input(candidate: Candidate) -> bool:
-    """True for complex numbers that are computed into an input which is no operand itself.
+    """True for complex numbers that are computed into an input that is not an operand itself.
 
-    The first operand has an in-place form, which is tried before.
+    For the first operand there is an in-place form, which is tried before.
     """
     node = candidate.node
     is_exact = candidate.op in (aten.copy_.default, aten.neg.out)
@@ -90,8 +90,8 @@ def _rounds_in_an_input(candidate: Candidate) -> bool:
 def _loses_sign(node: fx.Node) -> bool:
     """True for a `copy`, or scatter, that would lose the sign of its source as a `copy_`.
 
-    On CPU, torch 2.13 has a kernel of its own for `copy_` between float16 and float32. It does not
-    ask for the lazy negative bit. The functional forms resolve that bit first.
+    On CPU, torch 2.13 has a separate kernel for `copy_` between float16 and float32. It ignores the
+    lazy negative bit. The functional forms resolve that bit first.
     """
     if node.target is not aten.copy.default and node.target not in SCATTERS:
         return False
@@ -116,19 +116,18 @@ def in_place_form(node: fx.Node) -> OpOverload | None:
     dtypes = {tensor.dtype for tensor in tensors_in(node.meta["val"])}
     if form is None or not any(rounds_its_scalar(form, dtype) for dtype in dtypes):
         return form
-    # It takes the same arguments: a number for a tensor. A call on lists has no such form.
+    # `mul_.Tensor` takes the same arguments: a number for a tensor. Lists have no such form.
     return aten.mul_.Tensor if form is aten.mul_.Scalar else None
 
 
 # --- exact calls ----------------------------------------------------------------------------------
 #
-# Calls that write, and whose functional form has other bits.
+# Calls that write, and whose functional form has other bits. They are called on copies of what they
+# write (`on_copies`), with the strides of eager:
 #
-# They are called on copies of what they write (`on_copies`), with the strides of eager:
-#
-# - random numbers come in the order of memory, and the functional form has another layout;
+# - random numbers are drawn in memory order, and the functional form has another layout;
 # - an `out=` can have gaps, or be transposed: then the kernel runs other loops than for the new
-#   tensor of the functional form, and may round in another way;
+#   tensor of the functional form, and may round differently;
 # - `mul_` rounds its scalar to bfloat16 or float16, and `mul` does not (`rounds_its_scalar`).
 
 
@@ -146,7 +145,7 @@ def call_of_exact_bits(env: Environment, node: fx.Node, effect: Effect) -> bool:
 
 
 def exactly_computed(env: Environment, call: WritingCall) -> fx.Node:
-    """What a call computes (`functional_calls.computed`), with its bits."""
+    """The result of a call (`functional_calls.computed`), with its bits."""
     in_another_order = facts(call.op).random and not all(map(_is_contiguous, call.views))
     if in_another_order or rounds_its_scalar(call.op, call.dtype):
         return called_on_copies(env, call)

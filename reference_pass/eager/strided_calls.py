@@ -22,12 +22,12 @@ from aliasproof.reference_pass.semantics import Values
 
 
 def copied_around(node: fx.Node, values: Values) -> torch.Tensor | None:
-    """What `as_strided_copy` copies, as a view of the storage of its operand; None for others."""
+    """The view that `as_strided_copy` copies, on the storage of its operand; None for other ops."""
     if node.target is not aten.as_strided_copy.default:
         return None
     given = on_values(bind(node.target, node.args, node.kwargs), values)
-    # Eager first resolves a lazy conjugate or negative bit into a new tensor, so what it copies is
-    # not a view of the operand's storage.
+    # Eager first resolves a lazy conjugate or negative bit into a new tensor, so the copied bytes
+    # are not in the operand's storage.
     if given["self"].is_conj() or given["self"].is_neg():
         return None
     shown: torch.Tensor = aten.as_strided.default(*given.values())
@@ -45,8 +45,8 @@ def call_with_strides(env: Environment, node: fx.Node, effect: Effect) -> bool:
     return False
 
 
-# `as_strided_copy` is a copy of a view that the analysis has described: `as_strided` of its
-# operand. So it is the copying form of the last step to that view.
+# `as_strided_copy` copies a view that the analysis has described: `as_strided` of its operand. So
+# the new call is the copying form of the last step to that view.
 
 
 def copy_by_geometry(env: Environment, node: fx.Node, geometry: Geometry) -> fx.Node:
@@ -62,15 +62,15 @@ def copy_by_geometry(env: Environment, node: fx.Node, geometry: Geometry) -> fx.
     return env.emit.call(copy_form(op), storage.read(view.parent), *arguments)
 
 
-# `as_strided_scatter` is right as it is if its operand has the layout and the storage of eager, or
-# those of the copy that eager makes of it. (Lazy bits are resolved into a new tensor, and elements
-# that repeat are copied one by one; else it is a copy of the whole storage.) Otherwise a storage
-# like that of the copy is made first, the operand is stored at its offset, then the source at the
-# bytes that the call names, and the result is a view of it.
+# `as_strided_scatter` is emitted unchanged if its operand has the layout and the storage of eager,
+# or those of the copy that eager makes of it. (Lazy bits are resolved into a new tensor, and
+# repeated elements are copied one by one; else it is a copy of the whole storage.) Otherwise the
+# graph makes a storage like that of the copy, stores the operand at its offset, then the source at
+# the bytes that the call names. The result is a view of that storage.
 
 
 def scatter_by_geometry(env: Environment, node: fx.Node, effect: Effect) -> None:
-    """The call of `as_strided_scatter` of a node, on current values."""
+    """Emit the call of `as_strided_scatter` of a node, on current values."""
     args, kwargs = env.arguments(node.args), env.arguments(node.kwargs)
     given = bind(aten.as_strided_scatter.default, args, kwargs)
     (operand,) = env.views_of(node.args[0])
@@ -95,7 +95,7 @@ def scatter_by_geometry(env: Environment, node: fx.Node, effect: Effect) -> None
 
 
 def _stored(env: Environment, node: fx.Node, copy: Geometry) -> Geometry:
-    """Where the call puts its source, as a view of its result."""
+    """The location of the source of a call, as a view of its result."""
     op = aten.as_strided_scatter.default
     given = on_values(bind(op, node.args, node.kwargs), env.analysis.value)
     offset = given.get("storage_offset")
@@ -109,7 +109,7 @@ def _stored(env: Environment, node: fx.Node, copy: Geometry) -> Geometry:
 
 
 def _has_geometry(value: fx.Node, geometry: Geometry, nbytes: Size) -> bool:
-    """True if a value has this layout, these lazy bits, and a storage of so many bytes."""
+    """True if a value has this layout, these lazy bits, and a storage of `nbytes` bytes."""
     here = value.meta["val"]
     return (
         (here.is_conj(), here.is_neg()) == (geometry.conj, geometry.neg)
@@ -126,7 +126,7 @@ def _scatter_into_zeros(
     given: dict[str, Any],
     target: tuple[Any, Any, Any],
 ) -> fx.Node:
-    """The same scatter, into a storage of zeros of the size that eager's copy has."""
+    """The same scatter into a storage of zeros, as large as that of eager's copy."""
     scatter, emit, operand = aten.as_strided_scatter.default, env.emit, given["self"]
     count = nbytes // operand.meta["val"].element_size()
     own = (list(copy.sizes), list(copy.strides), copy.offset)
@@ -138,17 +138,15 @@ def _scatter_into_zeros(
 
 # --- whole storages -------------------------------------------------------------------------------
 #
-# Calls that copy, or read, a storage beyond what their operand shows.
-#
-# Some functional ops copy the whole storage of an operand, and not only what the operand shows. An
-# `as_strided` of the result can then show bytes around the operand:
+# Some functional ops copy the whole storage of an operand, and not only the bytes that the operand
+# shows. An `as_strided` of the result can then show bytes around the operand:
 #
 #     copy = slice_scatter(x, y, ...)         around = copy.as_strided(...)
 
 
 # These copy the whole storage of their first operand, not only the bytes that the operand covers.
-# So the result has the operand's offset, and `as_strided` of the result shows bytes from around the
-# operand. They raise if the storage ends with a part of an element.
+# Then the result has the operand's offset, and `as_strided` of the result shows bytes from around
+# the operand. They raise if the storage ends with a part of an element.
 COPIES_STORAGE = {aten.copy.default, *SCATTERS}
 
 
@@ -160,8 +158,8 @@ def copies_whole_storage(op: object) -> bool:
 def reads_whole(graph: fx.Graph) -> set[fx.Node]:
     """The nodes that read more of a storage than their first operand shows.
 
-    `as_strided_copy` does. A copy or a scatter does if a later `as_strided` shows more of its own
-    storage than its result shows.
+    `as_strided_copy` does. So does a copy or a scatter, if a later `as_strided` of it shows bytes
+    of its new storage beyond its result.
     """
     copies: dict[int, fx.Node] = {}
     seen: dict[int, list[torch.Tensor]] = {}
@@ -175,7 +173,7 @@ def reads_whole(graph: fx.Graph) -> set[fx.Node]:
             shown = aten.as_strided.default(*args, **kwargs)
             seen.setdefault(storage_of(shown), []).append(shown)
             whole.add(node)
-    # Last copy first: what is seen of a copy of a copy was in the original.
+    # Last copy first: bytes that are seen in a copy of a copy were in the original.
     copied: set[int] = set()
     for storage, node in reversed(copies.items()):
         region = Region.of(node.meta["val"])

@@ -1,8 +1,8 @@
 """Operands with the strides of eager.
 
-A value can have other strides than in eager: what was written through a view with gaps is dense.
-The results of many calls depend on them. The graph of a branch was traced for them, random numbers
-are drawn in the order of memory, and sums are rounded in it.
+A value can have other strides than in eager: a value written through a view with gaps is dense. The
+results of many calls depend on strides. The graph of a branch was traced for them, random numbers
+are drawn in memory order, and sums are rounded in that order.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from aliasproof.reference_pass.functional_storage import FunctionalView
 
 
 def operand_with_strides(env: Environment, view: FunctionalView, call: fx.Node) -> fx.Node:
-    """The value of a view; with the strides of eager, if the results of a captured call need it."""
+    """The value of a view; with the strides of eager if the captured call depends on them."""
     value, geometry = view.storage.read(view), view.geometry
     if geometry is None:
         return value
@@ -51,8 +51,8 @@ def _has_its_strides(view: FunctionalView) -> bool:
     return value is not None and geometry is not None and _has_strides(value, geometry)
 
 
-# The base has the strides of eager, so the view is regenerated from there. View copies are dense,
-# always: then the value itself is copied, and takes the place of the other one.
+# The base has the strides of eager, so the view is regenerated from there. View copies are always
+# dense: then the value itself is copied, and the copy replaces it.
 
 
 def _with_strides(env: Environment, view: FunctionalView, geometry: Geometry) -> fx.Node:

@@ -32,7 +32,7 @@ from aliasproof.reference_pass.semantics import Semantics
 
 
 def call_in_eager(env: Environment, node: fx.Node, effect: Effect) -> bool:
-    """Emit a call that needs more than current values: the first that knows the call does it."""
+    """Emit a call that needs more than current values, by the first emitter that handles it."""
     return any(emit(env, node, effect) for emit in _CALLS)
 
 
@@ -45,12 +45,12 @@ _CALLS = (
 
 
 def held_by_collective(node: fx.Node) -> Iterator[fx.Node]:
-    """The values whose memory a functional collective may use on, after its call.
+    """The values whose memory a functional collective may use after its call.
 
-    A collective runs in the background, and reads its operands until it is waited for. What
-    `wait_tensor` returns is its operand, although its schema says that it is new
-    (torch/csrc/distributed/c10d/Functional.cpp). If that is a result of a collective which nothing
-    else uses, the returned tensor has that memory for itself.
+    A collective runs in the background, and reads its operands until `wait_tensor` is called. The
+    result of `wait_tensor` is its operand, although its schema says that it is new
+    (torch/csrc/distributed/c10d/Functional.cpp). If that operand is a result of a collective, and
+    nothing else uses it, the returned tensor is the only user of that memory.
     """
     if not isinstance(node.target, OpOverload) or node.target.namespace not in _COLLECTIVES:
         return

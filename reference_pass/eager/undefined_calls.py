@@ -1,4 +1,4 @@
-"""Calls that eager does not define: what they leave in memory depends on the kernel.
+"""Calls that are undefined in eager: the contents that they leave depend on the kernel.
 
     x.as_strided((3, 2), (1, 1)).add_(1)     an element is written several times
     y.diagonal().add_(y.view(-1)[0])         an element is read after it may have been written
@@ -33,7 +33,7 @@ from aliasproof.reference_pass.exceptions import Refused
 
 
 def refuse_undefined(analysis: Analysis) -> None:
-    """Raise `Refused` for a call of the captured graph that eager does not define."""
+    """Raise `Refused` for a call of the captured graph that is undefined in eager."""
     shown: dict[int, Geometry] = {}  # the geometry that each tensor object has now
     for node, effect in analysis.effects.items():
         op = node.target
@@ -44,7 +44,7 @@ def refuse_undefined(analysis: Analysis) -> None:
         shown |= effect.shows | effect.mutated_metadata
 
 
-# By argument, the geometry of each of its tensors.
+# For each argument, the geometries of its tensors.
 _Operands = dict[str, list[Geometry]]
 
 
@@ -62,7 +62,7 @@ def _operands(
 
 
 def _undefined(op: OpOverload, operands: _Operands) -> Iterator[str]:
-    """What is wrong with a call."""
+    """The reasons why a call is undefined."""
     written = [
         (index, geometry)
         for name in facts(op).writes
@@ -78,7 +78,7 @@ def _undefined(op: OpOverload, operands: _Operands) -> Iterator[str]:
         if op not in _FILLS and overlaps_itself(target.region):
             yield "writes through a region that overlaps itself"
         if is_opaque(op):
-            continue  # its author decides the order, and the graph shares memory as eager does
+            continue  # its author defines the order, and the graph shares memory as eager does
         for index, operand in read:
             # A pointwise kernel reads an element before it writes it. A foreach op is a loop.
             together = _is_by_element(op) and index == at and target.region.same(operand.region)
@@ -93,7 +93,7 @@ _FILLS = {aten.fill_.Scalar, aten.zero_.default, aten.fill.Scalar_out, aten.zero
 
 
 def _is_by_element(op: OpOverload) -> bool:
-    # Of many ops torch tags the functional form only.
+    # For many ops, torch tags only the functional form.
     form = functional_form(op)
     return (
         is_pointwise(op)
