@@ -1,1 +1,1 @@
-"""In-place memory planning: which memory each result of a functional graph is in."""
+"""In-place memory planning: in which memory each result of a functional graph is."""

@@ -1,9 +1,9 @@
 """Further candidates of reinplacing: into any operand, or the input that a result is copied to.
 
-A call on copies (`on_copies`) is no functional form of an op, but it can be in place, too.
+A call on copies (`on_copies`) is not a functional form of an op, but it can be in place, too.
 
-The epilogue copies a result into an input. The result is live until then, so it is best if it is in
-that input at once: by an in-place op, or by an `out=`, or by a `copy_` that comes earlier.
+The epilogue copies a result into an input. The result is live until then, so it is best computed in
+that input: by an in-place op, by an `out=`, or by a `copy_` that comes earlier.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from aliasproof.reference_pass.liveness import Liveness
 
 
 def all_candidates(node: fx.Node, liveness: Liveness) -> Iterator[Candidate]:
-    """What could be done with a node, the best first: into its operands, or into an input."""
+    """The possible rewrites of a node, the best first: into its operands, or into an input."""
     op, own = node.target, list(candidates(node, liveness))
     if op is operator.getitem:
         yield from _into_input(node, liveness)
@@ -46,7 +46,8 @@ def all_candidates(node: fx.Node, liveness: Liveness) -> Iterator[Candidate]:
     inputs = {storage_of(candidate.slots[0].written) for candidate in into_input}
     same: list[Candidate] = []
     others: list[Candidate] = []
-    # Order is preference. Of the ways into operands, that into the first one is the plainest graph.
+    # In order of preference. Of the rewrites into operands, the first operand gives the plainest
+    # graph.
     for candidate in (*own, *_out(node, op, liveness)):
         is_same = any(storage_of(slot.written) in inputs for slot in candidate.slots)
         (same if is_same or candidate.how is How.REDUNDANT else others).append(candidate)
@@ -64,7 +65,7 @@ def _called_on_copies(node: fx.Node, liveness: Liveness) -> Iterator[Candidate]:
     op, *args = node.args
     assert isinstance(op, OpOverload)
     if "layouts" in node.kwargs:
-        return  # its operands are not where it needs them, or overlap
+        return  # its operands do not have the layouts that it needs, or overlap
     given = bind(op, tuple(args), node.kwargs)
     # Here the mutating op has the same arguments as the node, not those of a functional form.
     slots = slots_of(node, [given.get(name) for name in facts(op).writes], op)
@@ -73,14 +74,14 @@ def _called_on_copies(node: fx.Node, liveness: Liveness) -> Iterator[Candidate]:
 
 
 def _into_input(node: fx.Node, liveness: Liveness) -> Iterator[Candidate]:
-    """The result, straight into the input that the epilogue copies it to."""
+    """The result, computed in the input that the epilogue copies it to."""
     op, value = node.target, node.meta["val"]
     for copy in node.users:
         if copy.target is not aten.copy_.default or copy.args[1] is not node:
             continue
         destination = copy.args[0]
         assert isinstance(destination, fx.Node)
-        # A view of the input is made in the epilogue.
+        # The destination is a view of the input that is made only in the epilogue.
         if liveness.position[destination] > liveness.position[node]:
             continue
         slots = (Slot(node, value, destination, destination.meta["val"]),)
@@ -117,7 +118,7 @@ def kernel_into(op: OpOverload) -> OpOverload | None:
     """The operator that writes what `op` computes to an `out=`, and to nothing else.
 
     A generated `out=` form computes a new tensor and copies it, which saves nothing. Random numbers
-    are drawn in the order of memory. A loss first resizes its `out=` to the losses that it reduces
+    are drawn in memory order. A loss first resizes its `out=` to the losses that it reduces
     (aten/src/ATen/native/Loss.cpp), so it would write past a part of a storage.
     """
     if facts(op).random or "reduction" in facts(op).names:

@@ -1,17 +1,18 @@
-"""The plan of a graph: which memory each result is in.
+"""The plan of a graph: in which memory each result is.
 
-Marked early, planned late. On the functional graph, each call is *marked* with the operand whose
-memory its result may take over (`marks`). It stays functional until the end, so nothing that comes
-in between needs to know about memory. Then
+Marks come early, and the plan comes late. On the functional graph, each call is *marked* with the
+operand whose memory its result may take over (`marks`). It stays functional until the end, so no
+pass in between needs to know about memory. Then
 
 1. concatenations become stores into one buffer (`join_buffers`);
 2. reinplacing writes results over operands that are dead, or into the buffer (`offers`);
-3. what still allocates takes over a storage that nobody reads any more (`reuse`).
+3. results that would still allocate take over a storage that nothing reads any more (`reuse`).
 
-Steps 1 and 3 look at the timeline of the reinplaced graph. So the graph is reinplaced as it is,
-then with buffers, then with the storages to take over. Safety is decided in one place, by the
-conditions of reinplacing. The plan only says what to try first, so a wrong estimate costs bytes and
-never a result. Of the graphs without a higher peak, that with the lowest one is taken.
+Steps 1 and 3 use the timeline of the reinplaced graph. So the graph is reinplaced three times:
+plain, with buffers, and with the storages to take over. Safety is decided in one place, by the
+conditions of reinplacing. The plan only says which candidates come first, so a wrong estimate costs
+bytes but never changes a result. Among the graphs whose peak is not higher, the one with the lowest
+peak is taken.
 
 Time is linear in the number of calls: up to seven walks, and one scan per join and per storage.
 """
@@ -42,8 +43,8 @@ from aliasproof.reference_pass.reinplace import decisions, put_in_place
 from aliasproof.reference_pass.semantics import Semantics
 
 # --- costs ----------------------------------------------------------------------------------------
-# Conditions of reinplacing, as those in `conditions`: when a result in the memory of an operand
-# costs more bytes than it saves. No result is wrong without them.
+# Conditions of reinplacing, like those in `conditions`: they fail if a result in the memory of an
+# operand costs more bytes than it saves. No result is wrong without them.
 
 
 def larger_output_storage(candidate: Candidate) -> str | None:
@@ -55,7 +56,7 @@ def larger_output_storage(candidate: Candidate) -> str | None:
         return h[:1] * 2                         a row of 4 kB
 
     Written into the row of `h`, the result would save 4 kB in the call, and cost 4 MB for as long
-    as the caller, or autograd, keeps it. No result is wrong for that, so this is not one of
+    as the caller, or autograd, keeps it. No result would be wrong, so this is not one of
     `all_conditions`.
     """
     live = candidate.liveness
@@ -81,8 +82,8 @@ def larger_storage_longer(candidate: Candidate) -> str | None:
         p, q = cat([x, y]).split(n)              4 MB, which nothing else reads
         r = p.exp()                              2 MB, needed until the end
 
-    In place of `p`, the result saves 2 MB at its call, and costs 2 MB from then on. Whether that is
-    worth it depends on where the peak is, so this is for a graph whose peak would rise.
+    In place of `p`, the result saves 2 MB at its call, and costs 2 MB from then on. Whether that
+    pays off depends on where the peak is, so this is only for a graph whose peak would rise.
     """
     live = candidate.liveness
     for slot in candidate.slots:
@@ -99,13 +100,13 @@ def larger_storage_longer(candidate: Candidate) -> str | None:
 # --- graph plan -----------------------------------------------------------------------------------
 
 
-MOST_TRIES = 2  # to join what can be joined after all; each is a walk over the graph
+MOST_TRIES = 2  # to find the parts that can be in a buffer; each is a walk over the graph
 
 
 def put_in_place_within_peak(
     graph_module: fx.GraphModule, semantics: Semantics, conditions: Sequence[Condition]
 ) -> None:
-    """Turn functional ops into in-place ones (`put_in_place`); the peak of live bytes stays."""
+    """Turn functional ops into in-place ones (`put_in_place`) without raising the peak of bytes."""
     functional, (peak, _) = copied(graph_module), peaks(graph_module.graph)
     put_in_place(graph_module, semantics, conditions, all_candidates)
     if peaks(graph_module.graph)[0] > peak:
@@ -122,8 +123,8 @@ def plan_storages(
 ) -> None:
     """Put the results of a functional graph into the memory of others, where that is safe.
 
-    The metadata of the graph are true. `marks` are obeyed. Raises `Refused` for a mark that no
-    condition allows, and if the graph writes anything except its inputs at its end.
+    Requires true metadata. `marks` are obeyed. Raises `Refused` for a mark that no condition
+    allows, and if the graph writes anything except its inputs at its end.
     """
     plain = copied(graph_module)
     put_in_place(plain, semantics, conditions, all_candidates)
@@ -135,7 +136,7 @@ def plan_storages(
     if peaks(graphs[0].graph) > peaks(graph_module.graph):
         # A small result in a large operand may keep more than it saves.
         graphs += replace(planner, keeps=False).planned(timeline)
-    if not marks:  # without them, a graph is not what was asked for
+    if not marks:  # a graph without the marks would not do what they request
         graphs += (plain,)
         if peaks(plain.graph) > peaks(graph_module.graph):
             graphs += (copied(graph_module),)
@@ -168,7 +169,7 @@ class _Planner:
     def with_buffers(
         self, timeline: Timeline
     ) -> tuple[fx.GraphModule, dict[str, str], fx.GraphModule]:
-        """The graph with buffers for its joins, what they store, and the graph reinplaced."""
+        """The graph with buffers for its joins, the parts that they store, and it reinplaced."""
         without: set[str] = set()
         joined, stored, planned = self._joined(timeline, without)
         for _ in range(MOST_TRIES):
@@ -176,7 +177,7 @@ class _Planner:
             elsewhere = {each.node for each in decided if each.how in (How.OUT, How.TAKEN)}
             if elsewhere >= stored.keys():
                 break
-            # A root that no condition allows there is tried no more: its part is copied, as it was.
+            # A root that no condition allows in the buffer is not tried again: its part is copied.
             without |= stored.keys() - elsewhere
             joined, stored, planned = self._joined(timeline, without)
         return joined, stored, planned
@@ -187,14 +188,14 @@ class _Planner:
         joined = copied(self.functional)
         with on_fakes(fake_mode(joined)):
             stored = join_in_buffers(joined.graph, self.semantics, timeline, without, self.marks)
-        # A view of a concatenation is one of its buffer.
+        # A view of a concatenation is now a view of its buffer.
         refresh_metadata(joined, (), self.semantics)
         return joined, stored, self.reinplaced(joined, stored, {})
 
     def reinplaced(
         self, functional: fx.GraphModule, stored: Mapping[str, str], reuse: Mapping[str, Place]
     ) -> fx.GraphModule:
-        """A copy of a graph, reinplaced with what planning offers."""
+        """A copy of a graph, reinplaced with the candidates of planning."""
         made = copied(functional)
         nodes = {node.name: node for node in made.graph.nodes}
         offers = Offers(

@@ -4,15 +4,15 @@
     q = b + 1                                   p = mul.out(a, 2, out=buffer[:n])
     c = cat([p, q])                             q = add.out(b, 1, out=buffer[n:])
 
-Here, the graph stays functional: `c` becomes a chain of scatters into `empty`. The buffer comes
-before the first part, the scatters are where `c` was. Reinplacing does the rest: it computes each
-part where its scatter stores it (`offers`), and then the scatter is redundant.
+Here, the graph stays functional: `c` becomes a chain of scatters into `empty`. The buffer is made
+before the first part, and the scatters are where `c` was. Reinplacing does the rest: it computes
+each part where its scatter stores it (`offers`), and then the scatter is redundant.
 
-The buffer is live from the first part on. That is a loss if the parts are made early, and are small
-beside what is live in between. So it is decided which parts are computed in the buffer.
+The buffer is live from the first part on. That costs memory if the parts are made early, and are
+small beside other live values. So for each part it is decided whether it is computed in the buffer.
 
 A part is computed in the buffer by the call that allocates its storage, its *root*. That is the
-call of the part itself, or one before it, if the part is a view of the root or is written over it.
+call of the part itself, or an earlier one, if the part is a view of the root or is written over it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Store: TypeAlias = Callable[[Emitter, fx.Node, fx.Node], fx.Node]
 class Join:
     """A call that copies parts into a new tensor, one store per part.
 
-    Around the parts is a number, `fill`, or a copy of `base`.
+    The memory around the parts contains a number, `fill`, or a copy of `base`.
     """
 
     node: fx.Node
@@ -51,7 +51,7 @@ class Join:
 
 
 def join_of(node: fx.Node) -> Join | None:
-    """A call as a join; None if it is none, or if it converts what it copies."""
+    """A call as a join; None if it is not one, or if it converts the parts that it copies."""
     made = JOINS[node.target](node) if node.target in JOINS else None
     if made is None:
         return None
@@ -71,7 +71,7 @@ def join_of(node: fx.Node) -> Join | None:
 def _of_cat(node: fx.Node) -> Join | None:
     given = bind(node.target, node.args, node.kwargs)  # type: ignore[arg-type]
     tensors, rank = given["tensors"], node.meta["val"].dim()
-    # An empty tensor of one dimension may stand beside any other tensors.
+    # An empty tensor of one dimension may be joined with any other tensors.
     if not all(isinstance(part, fx.Node) and part.meta["val"].dim() == rank for part in tensors):
         return None
     dim = given.get("dim", 0) % rank
@@ -126,7 +126,7 @@ JOINS: dict[Any, Callable[[fx.Node], Join | None]] = {
     aten.cat.default: _of_cat,
     aten.stack.default: _of_stack,
     aten.constant_pad_nd.default: _of_pad,
-    # Where nothing else needs the base, it is stored into.
+    # If nothing else needs the base, the scatter stores into it.
     **dict.fromkeys(SCATTERS, _of_scatter),
 }
 
@@ -143,7 +143,7 @@ def _by(scatter: OpOverload, *args: Any, **kwargs: Any) -> Store:
 class BufferPart:
     """A part that can be computed in a buffer, from time `start` on, when its root runs.
 
-    `life` is that of the storage which it needs otherwise.
+    `life` is that of the storage that it needs otherwise.
     """
 
     node: fx.Node
@@ -159,11 +159,11 @@ def join_in_buffers(
     without: Collection[str] = (),
     marked: Collection[str] = (),
 ) -> dict[str, str]:
-    """Turn joins of a functional graph into stores, where no peak rises for it.
+    """Turn joins of a functional graph into stores, where that raises no peak.
 
-    `timeline` is that of the same graph, reinplaced as it is. Returns, by the name of each root
-    that can be computed in a buffer, the name of its part. Roots named in `without` cannot. What is
-    `marked` stays as it is.
+    `timeline` is that of the same graph, reinplaced without buffers. Returns, by the name of each
+    root that can be computed in a buffer, the name of its part. Roots named in `without` cannot.
+    Nodes named in `marked` do not change.
     """
     liveness = Liveness(graph, semantics)
     live, roots = list(timeline.live), _roots(graph, timeline)
@@ -191,7 +191,7 @@ def join_in_buffers(
         stored |= {part.root.name: part.node.name for part in parts}
         liveness.position[buffer] = parts[0].start
         liveness.position[joined] = liveness.position[join.node]
-        if join.node in roots:  # now the buffer is what allocates, and may be part of a larger one
+        if join.node in roots:  # now the buffer allocates, and may be part of a larger one
             roots[join.node].node = buffer
             roots[joined] = roots[join.node]
     return stored
@@ -225,8 +225,8 @@ def _roots(graph: fx.Graph, timeline: Timeline) -> Roots:
 def _storage_of_parts(join: Join, roots: Roots, liveness: Liveness) -> Root | None:
     """The storage that all parts are in, if it has the layout of the whole: then that is stored.
 
-    Where each part is in its place there already, as in `cat([p.exp(), q.sin()])` of the halves p
-    and q of one tensor, the stores are of a tensor into itself, and nothing is left of them.
+    If each part is at its position there already, as in `cat([p.exp(), q.sin()])` of the halves p
+    and q of one tensor, the stores are of a tensor into itself, and all of them are erased.
     """
     root = roots.get(join.parts[0][0])
     if root is None or join.base is not None or join.fill is not None:
@@ -242,7 +242,7 @@ def _storage_of_parts(join: Join, roots: Roots, liveness: Liveness) -> Root | No
 
 
 def _parts(join: Join, roots: Roots, liveness: Liveness) -> Iterator[BufferPart]:
-    """The parts that can be computed elsewhere, and that nobody keeps."""
+    """The parts that can be computed elsewhere, and that are not returned."""
     for node in dict.fromkeys(part for part, _ in join.parts):
         if node not in roots:  # it is in an input
             continue
@@ -257,9 +257,9 @@ def _parts(join: Join, roots: Roots, liveness: Liveness) -> Iterator[BufferPart]
 
 
 def _has_base(join: Join, start: int, roots: Roots, liveness: Liveness) -> bool:
-    """True unless the buffer starts as a copy of a base that is made later, or can be stored into.
+    """False if the base is made after `start`, or if the scatter can store into it.
 
-    Then the scatter is in place, and allocates nothing.
+    In the latter case the scatter is in place, and allocates nothing.
     """
     if join.base is None:
         return True
@@ -267,7 +267,7 @@ def _has_base(join: Join, start: int, roots: Roots, liveness: Liveness) -> bool:
     return allocates and liveness.position[join.base] < start
 
 
-# --- the bytes that it costs ----------------------------------------------------------------------
+# --- the bytes that a buffer costs ----------------------------------------------------------------
 
 
 def _worth_it(
@@ -290,7 +290,7 @@ def _changed(
 ) -> list[int]:
     """The live bytes from the first part to the join, with these parts in the buffer."""
     nbytes = join.node.meta["val"].untyped_storage().nbytes()
-    # The join itself has its result in both cases.
+    # At the time of the join, the result is live in both cases.
     changed = [*(size + nbytes for size in live[:-1]), live[-1]]
     moved = {part.node for part in parts}
     kept = roots[join.node].life.dies if join.node in roots else at
@@ -299,7 +299,7 @@ def _changed(
         if node in roots:
             on_one.setdefault(roots[node].node, []).append(node)
     for part in parts:
-        # Its storage stays live for a part that is copied, or for a use after that of the join.
+        # The storage stays live if another part on it is copied, or if it is used after the join.
         if part.life.dies > max(at, kept) or not moved.issuperset(on_one[part.root]):
             continue
         for time in range(part.start - parts[0].start, len(changed)):
@@ -327,7 +327,8 @@ def _store(join: Join, parts: Sequence[BufferPart], emit: Emitter) -> tuple[fx.N
 def _stored_early(own: fx.Node, join: Join, emit: Emitter, liveness: Liveness) -> fx.Node:
     """Replace a join by stores into the storage of its parts, each as soon as its part is made.
 
-    A later store would read what the next part is computed from, to keep it.
+    A later store would read the other bytes of the storage, as those of its base. Then the next
+    part could not be computed over them.
     """
     joined = own
     for part, store in sorted(join.parts, key=lambda each: each[0]):

@@ -1,11 +1,11 @@
-"""Marks: which operand's memory the result of a call may take over, said in a functional graph.
+"""Marks in a functional graph: which operand's memory the result of a call may take over.
 
     add = call_in_place(aten.add.Tensor, (0,), mul, x)        # the result may be where `mul` is
 
-As `call_tir_inplace` of TVM Relax, a marked call is *pure*: it computes what the call without the
-mark computes, and writes nothing. So marks are made early, on a graph that other passes may still
-change, and are lowered late, when it is known where everything is. What a mark says is checked when
-it is lowered. A pass, or a user, may make marks of its own.
+As `call_tir_inplace` of TVM Relax, a marked call is *pure*: it computes the same as the call
+without the mark, and writes nothing. So marks are made early, on a graph that other passes may
+still change. They are lowered late, when it is known where everything is, and checked at that time.
+A pass, or a user, may make marks of its own.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from aliasproof.reference_pass.semantics import Semantics
 
 
 def call_in_place(op: OpOverload, into: tuple[int, ...], *args: Any, **kwargs: Any) -> Any:
-    """Call a functional operator. It is pure: `into` is for `plan_memory` alone.
+    """Call a functional operator. The call is pure: only `plan_memory` uses `into`.
 
     `into` has one number per result: the index of the operand whose memory the result may take over
     (0 is the first tensor among the arguments), or -1 for a new storage.
@@ -44,12 +44,12 @@ def call_in_place(op: OpOverload, into: tuple[int, ...], *args: Any, **kwargs: A
 def mark(graph: fx.Graph, semantics: Semantics, conditions: Sequence[Condition]) -> None:
     """Mark each call of a functional graph whose result may take over the memory of an operand.
 
-    Each mark is right by itself: the operand is dead after the call, and so are its aliases. The
-    metadata of the graph are true. The caller has entered `on_fakes`.
+    Each mark is right by itself: the operand is dead after the call, and so are its aliases.
+    Requires true metadata. The caller has entered `on_fakes`.
     """
     liveness = Liveness(graph, semantics)
     made: dict[fx.Node, Mark] = {}
-    # Nothing is changed in this loop, so each call is judged on the graph as it is.
+    # Nothing is changed in this loop, so each call is decided on the graph as it is.
     for node in graph.nodes:
         if node.op != "call_function" or not isinstance(node.target, OpOverload) or not node.users:
             continue
@@ -69,7 +69,7 @@ def mark(graph: fx.Graph, semantics: Semantics, conditions: Sequence[Condition])
 def without_marks(graph: fx.Graph) -> dict[str, Mark]:
     """Take the marks off a graph; returns them by the name of their node.
 
-    Raises `Refused` for what is no mark.
+    Raises `Refused` for a `call_in_place` that is not a valid mark.
     """
     marks: dict[str, Mark] = {}
     for node in graph.find_nodes(op="call_function", target=call_in_place):

@@ -1,18 +1,18 @@
-"""Erasing no-ops: views that show all of their operand, and copies that nobody can tell apart.
+"""Erasing no-ops: views of their whole operand, and copies that no use can distinguish.
 
-The first chapter keeps each copy that `require_simple_call` lets pass. That is correct, but wastes
-memory, because programs copy what they then only read. A copy is a no-op if every use of it could
-use its original. That is not so if
+The first chapter keeps each copy that `require_simple_call` accepts. That is correct, but wastes
+memory, because programs copy tensors that they then only read. A copy is a no-op if every use of it
+could use its original. It is not a no-op if
 
 - the copy is returned: it would share memory with an input or another output (`return x.clone()`);
 - the epilogue overwrites the original before the last read of the copy
   (`y = x.clone(); x.copy_(...); return y + 1`);
 - the copy has another layout than the original, and a use of it depends on that. A use that copies
-  a whole storage counts, also where the copy is only what it stores;
+  a whole storage counts, also if the copy is only the source that it stores;
 - the program stores into the copy while its original is still read: one copy is made anyway, and
   this one is the cheapest (`is_worth_its_memory`).
 
-To erase a copy merges two storages, so each decision is made on the graph as earlier ones left it.
+Erasing a copy merges two storages, so each decision is made on the graph as earlier ones left it.
 Compare `remove_noop_ops` (`torch/_inductor/fx_passes/post_grad.py`).
 """
 
@@ -61,7 +61,7 @@ class Duplicate:
 
     @property
     def is_view(self) -> bool:
-        """True if the node is a view, so both are one memory already."""
+        """True if the node is a view, so both are in the same memory already."""
         return self.node in self.liveness.views
 
 
@@ -70,7 +70,7 @@ Source: TypeAlias = Callable[[fx.Node, dict[str, Any]], Any]
 
 
 def source_of_clone(node: fx.Node, given: dict[str, Any]) -> Any:
-    """What is cloned, or cast; a cast to another dtype is for `same_metadata` to exclude."""
+    """The operand of a clone or cast; `same_metadata` excludes a cast to another dtype."""
     return given["self"]
 
 
@@ -79,11 +79,11 @@ def source_of_scatter(node: fx.Node, given: dict[str, Any]) -> Any:
     return given["self"] if same_view(stored_over(node), given["src"].meta["val"]) else None
 
 
-# By op, which argument a copy duplicates.
+# For each op, the argument that a copy duplicates.
 SOURCES: dict[OpOverload, Source] = {
     aten.clone.default: source_of_clone,
     aten._to_copy.default: source_of_clone,
-    # `copy` takes only the layout of its first operand.
+    # `copy` uses only the layout of its first operand.
     aten.copy.default: lambda node, given: given["src"],
     **dict.fromkeys(SCATTERS, source_of_scatter),
 }
@@ -92,7 +92,7 @@ SOURCES: dict[OpOverload, Source] = {
 def _duplicate(node: fx.Node, liveness: Liveness) -> Duplicate | None:
     """The node as a duplicate of one of its operands; None if it is not one."""
     op = node.target
-    # A node without users is erased by dead code elimination, if it has no effect.
+    # Dead code elimination erases a node without users, if the node has no effect.
     if node.op != "call_function" or not isinstance(op, OpOverload) or not node.users:
         return None
     if not isinstance(node.meta["val"], torch.Tensor):
@@ -114,12 +114,12 @@ RESIZES = EPILOGUE - {aten.copy_.default}
 def _shown_again(view: fx.Node, liveness: Liveness) -> fx.Node | None:
     """The value that a view was made from, and shows all of, in the same order.
 
-    If several are such, the nearest one of the same sizes: `x.unsqueeze(0).squeeze(0)` shows `x`.
+    If there are several, the nearest one of the same sizes: `x.unsqueeze(0).squeeze(0)` shows `x`.
     """
     shown: list[fx.Node] = []
     original, sizes = view.args[0], tuple(view.meta["val"].shape)
     while isinstance(original, fx.Node) and isinstance(original.meta["val"], torch.Tensor):
-        # The noted value is that before the epilogue changes the sizes of an input.
+        # The noted value has the sizes before the epilogue changes them.
         if any(user.target in RESIZES and user.args[0] is original for user in original.users):
             break
         if same_view(view.meta["val"], original.meta["val"]):
@@ -141,7 +141,7 @@ NoOpRule: TypeAlias = Callable[[Duplicate], bool]
 def same_metadata(duplicate: Duplicate) -> bool:
     """Both have the same sizes and strides, are on one device, and read bytes in the same way."""
     old, new = duplicate.value, duplicate.replacement
-    # Strides count for views as well: users may see those of dimensions of size one.
+    # Strides must match for views as well: users may read those of dimensions of size one.
     return (
         encoding(old) == encoding(new)
         and old.device == new.device
@@ -169,7 +169,7 @@ def copy_is_not_returned(duplicate: Duplicate) -> bool:
 def copy_has_the_location(duplicate: Duplicate) -> bool:
     """A copy is where its original is in its storage, since a use may depend on it.
 
-    The naive answer: `eager` finds out whether a use does.
+    This is the naive answer; `eager` checks whether a use depends on it.
     """
     return duplicate.is_view or same_location(duplicate.value, duplicate.replacement)
 
@@ -177,7 +177,7 @@ def copy_has_the_location(duplicate: Duplicate) -> bool:
 def original_is_not_overwritten(duplicate: Duplicate) -> bool:
     """The epilogue does not overwrite the original before the last read of the copy.
 
-    A `copy_` may do both, if it would read each element from where it writes it.
+    One `copy_` may do both, if it would read each element where it writes it.
     """
     if duplicate.is_view:
         return True
@@ -214,14 +214,14 @@ def all_noop_rules(*of_location: NoOpRule) -> tuple[NoOpRule, ...]:
     )
 
 
-# Not a rule, since it is about cost: no result is wrong with or without such a copy.
+# Not a rule, since it is about cost: the results are right with or without such a copy.
 
 
 def is_worth_its_memory(duplicate: Duplicate) -> bool:
     """True for a copy that the program stores into, while its original is still needed.
 
     Without the copy, the first scatter would copy the original, and so would each `copy` before it:
-    both copy the whole storage of their first operand. In the copy, all of them are in place.
+    both copy the whole storage of their first operand. With the copy, all of them are in place.
     """
     live, node = duplicate.liveness, duplicate.node
     # A copy of a whole storage has the offset of its base, so it is among these.
@@ -243,20 +243,19 @@ def erase_noops(
 ) -> None:
     """Erase clones, copies, scatters and views that do nothing, in a functional graph.
 
-    The metadata of the graph are true. No output comes to share storage with an input or another
-    output, and no value is overwritten before its last read. With a rule left out, the pass makes
-    wrong programs.
+    Requires true metadata. No output comes to share storage with an input or another output, and no
+    value is overwritten before its last read. With a rule left out, the pass makes wrong programs.
     """
     graph = graph_module.graph
     erase_dead(graph)  # a dead use must not keep a copy
     with on_fakes(fake_mode(graph_module)):
         liveness = Liveness(graph, semantics)
         for node in list(graph.nodes):
-            # `liveness` is kept true by `replace`, so this sees the graph as it is by now.
+            # `replace` keeps `liveness` true, so this sees the graph as it is now.
             duplicate = _duplicate(node, liveness)
             if duplicate is None or not all(rule(duplicate) for rule in rules):
                 continue
             if not is_worth_its_memory(duplicate):
                 liveness.replace(node, duplicate.original, node.meta["val"])
-    erase_dead(graph)  # the duplicates, which have no users any more
+    erase_dead(graph)  # the duplicates, which no longer have users
     graph_module.recompile()

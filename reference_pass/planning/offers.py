@@ -1,16 +1,16 @@
-"""Where a result could be: what `destinations` offers, and memory that is no operand of the call.
+"""Where a result could be: the candidates of `destinations`, and memory beyond the operands.
 
 `destinations` offers the operands of a call, and the inputs that the epilogue copies its result to.
-Here are further places, most of them *views* that are made for the result:
+This file adds other memory, mostly through *views* that are made for the result:
 
 - the part of a base that a later scatter stores the result to. An `out=` kernel writes there, and
-  the scatter is then redundant. So the parts of a concatenation are computed where the
-  concatenation is (`join_buffers`);
-- memory whose contents nobody reads any more. It may be larger than the result, and may have held
-  another dtype (`reuse` says which one to take);
-- of a call that copies a view of its operand, that view.
+  the scatter is then redundant. So the parts of a concatenation are computed in the concatenation
+  itself (`join_buffers`);
+- memory whose contents nothing reads any more. It may be larger than the result, and may have had
+  another dtype (`reuse` says which memory to take);
+- for a call that copies a view of its operand, that view.
 
-These are candidates as all others: the conditions of reinplacing say whether they are safe.
+These are candidates like all others: the conditions of reinplacing decide whether they are safe.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def is_plain_copy(node: fx.Node) -> bool:
 
 
 def can_be_elsewhere(node: fx.Node) -> bool:
-    """True if the result of a call can be in memory that is given to it."""
+    """True if the result of a call can be computed in given memory."""
     is_empty = node.target is aten.empty_strided.default
     return is_empty or is_plain_copy(node) or out_kernel(node) is not None
 
@@ -73,10 +73,10 @@ def can_be_elsewhere(node: fx.Node) -> bool:
 class Offers:
     """The candidates of planning.
 
-    `stored` has the results that are, or become in place, a part that a scatter stores: each with
-    that part. `reuse` has the results that take over memory: each with a value on the storage, and
-    an offset in bytes. `marks` are obeyed: such a call has no other candidates. Without `keeps`, no
-    result keeps more bytes alive than it needs.
+    `stored` maps a result to the part that a scatter stores, if it is that part, or becomes it in
+    place. `reuse` maps a result that takes over memory to a value on the storage, and an offset in
+    bytes. `marks` are obeyed: a marked call has no other candidates. Without `keeps`, no result
+    keeps more bytes alive than it needs.
     """
 
     stored: Mapping[fx.Node, fx.Node] = field(default_factory=dict)
@@ -85,7 +85,7 @@ class Offers:
     keeps: bool = True
 
     def __call__(self, node: fx.Node, liveness: Liveness) -> Iterator[Candidate]:
-        """All candidates of a node, those first that keep the fewest bytes live."""
+        """All candidates of a node; those that keep the fewest bytes live come first."""
         plain = by_bytes_kept(node, liveness)
         if node in self.marks:
             mark = self.marks[node]
@@ -125,11 +125,11 @@ def _kept_live(candidate: Candidate) -> int:
     return kept
 
 
-# --- as a mark says -------------------------------------------------------------------------------
+# --- by a mark ------------------------------------------------------------------------------------
 
 
 def operands_taken(candidate: Candidate) -> Mark | None:
-    """The mark that says what a candidate does; None if no mark can say it."""
+    """The mark that describes a candidate; None if no mark can."""
     operands, results = operands_of(candidate.node), tensors_in(candidate.node.meta["val"])
     if candidate.how not in (How.IN_PLACE, How.OUT):
         return None
@@ -143,7 +143,7 @@ def operands_taken(candidate: Candidate) -> Mark | None:
 
 
 def operands_of(node: fx.Node) -> list[fx.Node]:
-    """The operands that are tensors, in order; repeated ones repeatedly."""
+    """The operands that are tensors, in order, with repetitions."""
     nodes = nodes_in((node.args, node.kwargs))
     return [operand for operand in nodes if isinstance(operand.meta["val"], torch.Tensor)]
 
@@ -152,7 +152,7 @@ def operands_of(node: fx.Node) -> list[fx.Node]:
 
 
 def _as_view(node: fx.Node, liveness: Liveness) -> Iterator[Candidate]:
-    """What a clone copies; the view that a view-copy op copies, or one of those of a list."""
+    """The operand of a clone; or the view that a view-copy op copies, or one in a list of them."""
     if node.target is aten.clone.default and is_plain_copy(node) and not _is_base(node, liveness):
         (source,) = node.all_input_nodes
         slots = (Slot(node, node.meta["val"], source, source.meta["val"]),)
@@ -189,7 +189,7 @@ _STORES = (*SCATTERS, aten.copy.default)
 def _where_stored(
     node: fx.Node, part: fx.Node, stores: tuple[Any, ...], liveness: Liveness
 ) -> Iterator[Candidate]:
-    """Where a later call of these stores `part`, which is on the storage of the result."""
+    """The memory to which a later store stores `part`, which is on the storage of the result."""
     if not can_be_elsewhere(node):
         return
     for store in part.users:
@@ -203,17 +203,17 @@ def _where_stored(
 
 
 def _stored_to(store: fx.Node, node: fx.Node, liveness: Liveness) -> fx.Node | None:
-    """What a call stores to, made before a node; None if it cannot be."""
+    """The memory that a call stores to, made before a node; None if that is not possible."""
     op: OpOverload | None = None
     base, args = store.args[0], list[Any]()
     if store.target in SCATTERS:
         op, (base, *args) = stores_through(store)
     assert isinstance(base, fx.Node)
-    # The stores before it are into the same buffer.
+    # Earlier stores of the chain are into the same buffer.
     while base.target in _STORES and liveness.position[base] >= liveness.position[node]:
         base = base.args[0]
         assert isinstance(base, fx.Node)
-    # The base, and symbols among the arguments, are there before the result is.
+    # The base, and symbols among the arguments, must exist before the result.
     made = _made_before(base, node, liveness)
     if made is None or any(
         liveness.position[given] >= liveness.position[node] for given in nodes_in(args)
@@ -223,8 +223,8 @@ def _stored_to(store: fx.Node, node: fx.Node, liveness: Liveness) -> fx.Node | N
 
 
 def _made_before(value: fx.Node, node: fx.Node, liveness: Liveness) -> fx.Node | None:
-    """A value, or the same view of what is there before a node; None if it is made later."""
-    # What is made just before the node has its position.
+    """A value, or the same view of a value that exists before a node; None if it is made later."""
+    # A node that was inserted just before this node has the same position.
     if value is not node and liveness.position[value] <= liveness.position[node]:
         return value
     if value.target is aten.empty_strided.default:
@@ -248,7 +248,7 @@ def _as_result(node: fx.Node, part: fx.Node, stored: fx.Node, liveness: Liveness
     own, shown, to = node.meta["val"], part.meta["val"], stored.meta["val"]
     if own.shape == shown.shape and own.stride() == shown.stride():
         return stored
-    # A block with the same strides. Then each view of the result has its place there, too.
+    # A block with the same strides, so each view of the result has the same bytes in it.
     if shown.numel() != own.numel() or not same_strides(shown.shape, shown.stride(), to.stride()):
         return None
     layout = list(own.shape), list(own.stride()), to.storage_offset()
@@ -275,7 +275,7 @@ def _view_before(
     liveness: Liveness,
     kwargs: dict[str, Any] | None = None,
 ) -> fx.Node:
-    """A new view, made just before a node. If nothing comes to use it, it is erased as dead."""
+    """A new view, made just before a node. If nothing uses it, it is erased as dead."""
     with node.graph.inserting_before(node):
         name = getattr(op, "overloadpacket", op).__name__
         view = node.graph.create_node("call_function", op, args, kwargs, name=name)
@@ -315,7 +315,7 @@ def _into_storage(
 
 
 def _has_room(held: torch.Tensor, value: torch.Tensor, offset: int) -> bool:
-    """True if a storage has room for a value, also as whole elements of both dtypes."""
+    """True if a storage has room for a value, also in whole elements of both dtypes."""
     room: Size = held.untyped_storage().nbytes() // held.itemsize * held.itemsize
     return isinstance(room, int) and bool(offset + value.untyped_storage().nbytes() <= room)
 
@@ -329,7 +329,7 @@ def _laid_over(held: fx.Node, offset: int, node: fx.Node, liveness: Liveness) ->
     if same_dtype and own == layout:
         return held
     if not same_dtype:
-        # In one dimension, so that it can be seen as another dtype.
+        # In one dimension, so that it can be viewed as another dtype.
         elements = -(-value.untyped_storage().nbytes() // tensor.itemsize)
         line = [elements], [1], offset // tensor.itemsize
         held = _view_before(node, aten.as_strided.default, (held, *line), liveness)

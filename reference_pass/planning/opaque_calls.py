@@ -1,13 +1,13 @@
-"""Calls of which nobody knows what they keep: operators of other libraries, Python functions.
+"""Opaque calls may retain or alias their arguments: custom operators and Python functions.
 
-    first = cache(x)          # keeps x, and hands it out again later
+    first = cache(x)          # retains x, and returns it again later
     y = x + 1                 # must not be written over x
     again = cache(z)          # may be x
 
-Such a call is an *opaque call*: what it returns may alias anything that was ever passed to one. So
-the memory of its operands, and of its results, is never overwritten, and never taken over. A user
-who knows better states that an operator is `non_aliasing`: it keeps no operand and no result, and
-its results are new.
+The result of an *opaque call* may alias anything that was ever passed to one. So the memory of its
+operands, and of its results, is never overwritten, and never taken over. A user who knows better
+states that an operator is `non_aliasing`: it retains no operand and no result, and its results are
+new.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from aliasproof.reference_pass.semantics import Semantics, Values
 
 @has_side_effect
 def opaque_call(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Call a Python function. In a graph, it is never run on fakes: it would keep them."""
+    """Call a Python function. In a graph, it is never run on fakes: it would retain them."""
     return function(*args, **kwargs)
 
 
@@ -48,7 +48,7 @@ def show_functions(graph: fx.Graph) -> None:
 
 
 def is_python(target: object) -> bool:
-    """True for a Python function that is not of torch, such as `sym_sum`, nor of these passes."""
+    """True for a Python function that belongs neither to torch (such as `sym_sum`) nor to us."""
     if not isinstance(target, FunctionType):
         return False
     room = target.__module__.partition(".")[0]
@@ -56,7 +56,7 @@ def is_python(target: object) -> bool:
 
 
 def with_opaque_calls(semantics: Semantics, non_aliasing: Collection[object]) -> Semantics:
-    """The semantics in which opaque calls keep what they are given, and what they return.
+    """The semantics in which opaque calls retain their arguments and results.
 
     Raises `Refused` if `non_aliasing` has anything but operators and Python functions.
     """
@@ -72,10 +72,11 @@ def with_opaque_calls(semantics: Semantics, non_aliasing: Collection[object]) ->
     def held(node: fx.Node) -> Iterator[fx.Node]:
         yield from semantics.held(node)
         called: Any = node.args[0] if node.target in (on_copies, opaque_call) else node.target
-        # What a collective holds is known.
+        # It is known which values a collective retains.
         is_unknown = is_opaque(called) and not called.namespace.startswith("_c10d_functional")
         if (is_unknown or is_python(called)) and called not in non_aliasing:
-            # Of some operands, `on_copies` passes copies: these are kept, and are its results.
+            # For some operands, `on_copies` passes copies: it retains these, and they are its
+            # results.
             copies: list[fx.Node] = []
             if node.target is on_copies:
                 given = bind(called, node.args[1:], node.kwargs)

@@ -1,15 +1,15 @@
-"""Which storage a result takes over, once nobody reads what is in it.
+"""Which storage a result takes over, once nothing reads its contents any more.
 
-Every storage is an interval of time, as high as it has bytes. FX frees a storage after its last
-use, and the allocator may hand it out again, so the sum of the live bytes is what a graph needs.
-To take over a storage saves an allocation. It costs bytes: the storage is kept until it is taken
-over, and it may be larger than the result. So it is taken over only if the peak stays where it is.
-Nor is it kept while a kernel runs that may need memory of its own, such as a convolution: how much
-that is, no graph says.
+Every storage is an interval of time, as high as its number of bytes. FX frees a storage after its
+last use, and the allocator may use it again, so a graph needs the sum of the live bytes. Taking
+over a storage saves an allocation. It costs bytes: the storage is kept until it is taken over, and
+it may be larger than the result. So it is taken over only if that does not raise the peak. Nor is
+it kept while a kernel runs that may need memory of its own, such as a convolution: the graph does
+not show how much that is.
 
-This is linear scan, as for registers: the results in order of time, each into the smallest storage
-that is free. Before that, results are put into inputs that are overwritten later, and beside what a
-call reads, in a storage that dies there: both lower the peak.
+This is linear scan, as for registers: the results in order of time, each into the smallest free
+storage. Before that, results are put into inputs that are overwritten later, and next to the bytes
+that a call reads, in a storage that dies there: both lower the peak.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ Place: TypeAlias = tuple[str, int]
 
 
 def storages_to_reuse(graph: fx.Graph) -> dict[str, Place]:
-    """By the name of each result that takes over memory: where that is."""
+    """The memory that results take over, by the name of the result."""
     lives = lifetimes(graph)
     holders = _holders(graph, lives)
     elsewhere = _in_inputs(graph, lives)
@@ -82,9 +82,9 @@ def _holders(graph: fx.Graph, lives: dict[int, Lifetime]) -> dict[int, str]:
 
 
 def _in_inputs(graph: fx.Graph, lives: dict[int, Lifetime]) -> dict[str, Place]:
-    """Results in inputs whose contents nobody reads before they are overwritten.
+    """Results in inputs whose contents nothing reads before they are overwritten.
 
-    Removes their lives: an input is there anyway.
+    Removes the lives of these results: an input is there anyway.
     """
     taken: dict[str, Place] = {}
     gaps = _gaps(graph)
@@ -125,7 +125,7 @@ def _gaps(graph: fx.Graph) -> list[_Gap]:
         used = operand_storages(node) & inputs.keys()
         for tensor in written_tensors(node, value_of):
             storage = storage_of(tensor)
-            # A call that reads what it overwrites is no end: the conditions would refuse it.
+            # A call that reads what it overwrites ends no gap: the conditions would refuse it.
             if storage in used:
                 gaps.append(_Gap(*inputs[storage], starts[storage], at))
         starts |= dict.fromkeys(used, at + 1)
@@ -138,15 +138,15 @@ def _gaps(graph: fx.Graph) -> list[_Gap]:
 #     y = h[:1] + b               h dies here; y is written behind the row that is read
 
 
-ALIGNED = 64  # bytes: as the allocator of torch places what it allocates
+ALIGNED = 64  # bytes: the alignment of torch's allocator
 
 
 def _beside_operands(
     lives: dict[int, Lifetime], holders: dict[int, str], room: list[int]
 ) -> dict[str, Place]:
-    """Results that have room in the storage of an operand which dies there, beside what is read.
+    """Results that fit into the storage of an operand that dies there, beside the bytes in use.
 
-    That saves their bytes while the call runs. Changes the lives: the operand's storage lives on.
+    This saves their bytes while the call runs. Changes the lives: the operand's storage lives on.
     """
     taken: dict[str, Place] = {}
     for own, life in list(lives.items()):
@@ -222,7 +222,7 @@ class _Scan:
     free: list[Free] = field(default_factory=list)  # by size
 
     def allocate(self, storage: int, life: Lifetime) -> None:
-        """Give a result a free storage, if one costs no peak; else a new one."""
+        """Give a result a free storage, if one does not raise the peak; else a new one."""
         self._release(life.born)
         nbytes, holder = life.nbytes, self.holders.get(storage)
         free = self._free_for(life) if nbytes and can_be_elsewhere(life.node) else None
@@ -234,30 +234,30 @@ class _Scan:
             insort(self.in_use, (life.dies, nbytes, holder))
 
     def _release(self, now: int) -> None:
-        """Move the storages whose last use is before now to those that are free."""
+        """Move the storages whose last use is before now to the free ones."""
         while self.in_use and self.in_use[0][0] < now:
             dies, nbytes, holder = self.in_use.pop(0)
             insort(self.free, Free(nbytes, dies, holder))
 
     def _free_for(self, life: Lifetime) -> Free | None:
-        """The smallest free storage with room that costs no peak."""
+        """The smallest free storage with room that does not raise the peak."""
         at = bisect_left(self.free, Free(life.nbytes, -1, ""))
         while at < len(self.free):
             free = self.free[at]
             runs = self.kernels[life.born] > self.kernels[free.since + 1]
             if runs or free.nbytes > self._room(free.since + 1, life.born, free.nbytes):
-                del self.free[at]  # it cannot be kept for as long, nor for longer
-            # A result that is returned gets no larger storage than in eager.
+                del self.free[at]  # it cannot be kept until now, nor until any later call
+            # A returned result gets no larger storage than in eager.
             elif life.returned and free.nbytes != life.nbytes:
                 return None
             elif free.nbytes - life.nbytes > self._room(life.born, life.dies + 1, free.nbytes):
-                return None  # nor would a larger one be possible
+                return None  # a larger one would not fit either
             else:
                 return self.free.pop(at)
         return None
 
     def _room(self, start: int, end: int, asked: int) -> int:
-        """The bytes that may be live in addition all the time; all that is asked, if it is none."""
+        """The bytes that may be live in addition, at each time; `asked` if there is no time."""
         return min(self.room[start:end], default=asked)
 
     def _keep(self, free: Free, life: Lifetime) -> None:

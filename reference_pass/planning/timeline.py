@@ -1,4 +1,4 @@
-"""Storages in time: which storage a graph allocates, how large it is, and how long it is live.
+"""Storages over time: which storages a graph allocates, how large they are, and how long they live.
 
 Time is the position of a node in the graph. FX frees a value after its last use, so a storage is
 live from the call that allocates it to the last use of a value on it. While a call runs, both its
@@ -24,8 +24,8 @@ class Lifetime:
     """The life of one storage that a graph allocates.
 
     The call `node` allocates its `nbytes` bytes at position `born`. `dies` is the position of its
-    last use, and that of the output node if it is returned. A symbolic size counts as its hint, or
-    as zero.
+    last use, which is the output node if it is returned. A symbolic size counts as its hint, or as
+    zero.
     """
 
     node: fx.Node
@@ -38,8 +38,8 @@ class Lifetime:
 def lifetimes(graph: fx.Graph, value: Callable[[fx.Node], Any] = value_of) -> dict[int, Lifetime]:
     """The storages that a graph allocates, by their identity, in order of allocation.
 
-    Inputs and constants are not among them: they are there before and after. `value` gives the
-    value of a node; by default, its metadata.
+    Inputs and constants are left out: they exist before and after. `value` gives the value of a
+    node; by default, its metadata.
     """
     made: dict[int, tuple[fx.Node, int, int]] = {}
     dies: dict[int, int] = {}
@@ -79,15 +79,15 @@ def live_bytes(lives: Sequence[Lifetime], length: int) -> list[int]:
 def peaks(graph: fx.Graph) -> tuple[int, int]:
     """The largest number of live bytes, without the inputs, and with them.
 
-    The caller keeps the inputs, or drops them, as autograd drops what it saved for a backward
-    graph. So neither peak may rise.
+    The caller keeps the inputs, or drops them, as autograd drops tensors that it saved for a
+    backward graph. So neither peak may rise.
     """
     own, dropped = _both_kinds(graph, list(lifetimes(graph).values()))
     return max(own, default=0), max(dropped, default=0)
 
 
 def free_bytes(graph: fx.Graph, lives: Sequence[Lifetime]) -> list[int]:
-    """The bytes at each position that could be live, too, without a higher peak of both kinds."""
+    """The bytes that could be live in addition at each position, without raising either peak."""
     own, dropped = _both_kinds(graph, lives)
     most = max(own, default=0), max(dropped, default=0)
     return [min(most[0] - one, most[1] - other) for one, other in zip(own, dropped, strict=True)]
@@ -119,7 +119,7 @@ def input_storages(graph: fx.Graph) -> dict[int, tuple[fx.Node, Size]]:
 def _bytes_seen(graph: fx.Graph) -> dict[int, int]:
     """The bytes of each storage from the first to the last that an input shows.
 
-    A backend gets inputs of which only these are known: the storage of its fakes may be larger.
+    A backend knows only these bytes of its inputs: the storage of its fakes may be larger.
     """
     ends: dict[int, tuple[int, int]] = {}
     for node in graph.find_nodes(op="placeholder"):
@@ -146,12 +146,12 @@ class Timeline:
 
     @classmethod
     def of(cls, reinplaced: fx.Graph, functional: fx.Graph) -> Timeline:
-        """The timeline of a graph that was made of a functional one."""
+        """The timeline of a graph that was made from a functional one."""
         position = {node.name: at for at, node in enumerate(functional.nodes)}
         times: list[int] = []
         now = 0
         for node in reinplaced.nodes:
-            # A view that reinplacing has added is made when the call before it has run.
+            # A view that reinplacing has added counts at the time of the call before it.
             now = max(now, position.get(node.name, now))
             times.append(now)
         lives = {

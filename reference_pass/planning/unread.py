@@ -1,10 +1,10 @@
-"""Results whose contents nobody reads: any memory is as good.
+"""Results whose contents nothing reads: any other memory will do.
 
     y = cat([zeros, b])                         y = empty
     z = slice_scatter(y, c, ...)  # all of it   z = slice_scatter(y, c, ...)
 
-Such a result is used for its sizes alone, or is the base of scatters that store over all that is
-read of it. What only it is computed from is dead code then.
+Only the sizes of such a result are used, or it is the base of scatters that store over all bytes
+that are read. Calls that compute only such a result are then dead code.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from aliasproof.reference_pass.calls.regions import Region
 from aliasproof.reference_pass.liveness import Liveness
 from aliasproof.reference_pass.semantics import Semantics
 
-# Arguments with positions: a call with one that is out of range raises, also if nobody reads on.
+# Arguments with indices: a call with one that is out of range raises, even if its result is unread.
 _INDICES = frozenset(["index", "indices"])
 
 
 def forget_unread(graph: fx.Graph, semantics: Semantics) -> None:
-    """Put other memory in the place of each result of fixed size that nobody reads.
+    """Replace each result of fixed size that nothing reads by other memory.
 
-    The graph is functional, and its metadata are true. The caller has entered `on_fakes`.
+    The graph is functional and has true metadata. The caller has entered `on_fakes`.
     """
-    while _forget(graph, semantics):  # once more: its operands may be unread now
+    while _forget(graph, semantics):  # again, since the operands may be unread now
         erase_dead(graph)
 
 
@@ -50,7 +50,7 @@ def _forget(graph: fx.Graph, semantics: Semantics) -> bool:
 
 
 def _other_memory(node: fx.Node, emit: Emitter) -> fx.Node:
-    """That of its base, for a scatter: it may be there already. Else uninitialised memory."""
+    """For a scatter, its base, if that has the same layout; else uninitialised memory."""
     value, base = node.meta["val"], node.args[0] if node.args else None
     if node.target in SCATTERS and isinstance(base, fx.Node) and _layout(base) == _layout(node):
         return base
@@ -70,7 +70,8 @@ def _is_unread(node: fx.Node, liveness: Liveness) -> bool:
     is_new = is_new and not value.is_conj() and not value.is_neg()
     if not is_new or not all(isinstance(size, int) for size in _layout(node)):
         return False
-    # A caller sees the memory of a result, too. What only overwrites it reads nothing.
+    # The caller sees the memory of a returned result, too. A node that only overwrites reads
+    # nothing.
     reads = liveness.later_reads(value, Region.of(value), liveness.position[node])
     return not liveness.returned_in(value) and all(read.overwrites for _, read in reads)
 
