@@ -1,1 +1,1 @@
-"""`Program` and `PythonProgram`, the values that everything passes around; how eager runs them."""
+"""`Program` and `PythonProgram`, the values that all other packages use; how eager runs them."""

@@ -1,9 +1,9 @@
 """Custom operators: a fixed set in the namespace `aliasproof`, defined as users define theirs.
 
-Compilers know of a custom operator only its schema and its fake kernel, so a call of one goes
-through code that no ATen op reaches: `auto_functionalized`, its decomposition, layout constraints.
-Each operator here has one common shape of schema. Reproducers contain the text of a definition as
-it is here (`definition`), so the text uses `torch` alone.
+Compilers know only the schema and the fake kernel of a custom operator, so its calls go through
+code that no ATen op reaches: `auto_functionalized`, its decomposition, layout constraints. Each
+operator here has one common shape of schema. Reproducers contain the text of a definition as it is
+here (`definition`), so the text uses only `torch`.
 
 Each operator is exact on small integers, and defined for every layout of its arguments. Arguments
 may overlap each other: a kernel computes in memory of its own, and then stores with `copy_`, in
@@ -11,9 +11,9 @@ the order of its statements. Only an argument that overlaps itself is undefined.
 
 No operator returns a view. In eager, `torch.library` allows that, with a schema such as
 `(Tensor(a) x) -> Tensor(a)`. But functionalization refuses it: "We only support functionalizing
-operators whose outputs do not have alias annotations" (`FunctionalizeFallbackKernel.cpp`). What it
-does support are the two conventions of ATen: an in-place operator returns its first argument, and
-an `out=` operator its buffer.
+operators whose outputs do not have alias annotations" (`FunctionalizeFallbackKernel.cpp`). It does
+support the two conventions of ATen: an in-place operator returns its first argument, and an `out=`
+operator its buffer.
 """
 
 import ast
@@ -25,8 +25,8 @@ import torch
 
 NAMESPACE = "aliasproof"
 
-# What these return shows the offset of their operand and the size of its storage. No tag of torch
-# asks a compiler to keep them.
+# Their results show the offset of the operand and the size of its storage. No tag of torch requires
+# a compiler to keep these.
 READS_LOCATION = {"aliasproof.location.default"}
 # These read an operand again after they have written another argument.
 READS_AGAIN = {"aliasproof.add_twice.default"}

@@ -1,6 +1,6 @@
 """Devices: what `--device` accepts, and programs on another device.
 
-A program is on one device, with all that it makes.
+A program, and every tensor that it makes, is on one device.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ADVICE = "give cpu, cuda or cuda:NUMBER"
 
 
 def is_device_name(name: str) -> bool:
-    """Whether a name is that of a device that programs can be on, whether it is there or not."""
+    """True for the name of a device that programs can be on, even if this machine has none."""
     return re.fullmatch(r"cpu|cuda(:\d{1,3})?", name, re.ASCII) is not None
 
 
@@ -39,7 +39,7 @@ def require_device(name: str) -> str:
 
 
 def unavailable(name: str) -> str | None:
-    """Why torch cannot use the device of that name; None if it can."""
+    """The reason why torch cannot use the device of that name; None if it can."""
     if not is_device_name(name):
         known = name.partition(":")[0] in SUPPORTED
         return f"{'does not exist' if known else 'is not supported'}; {ADVICE}"
@@ -56,7 +56,7 @@ def unavailable(name: str) -> str | None:
 
 
 def full_name(name: str) -> str:
-    """A device for people, such as 'cuda:0 (NVIDIA H100)'; the name alone if it is not here."""
+    """A device for people, such as 'cuda:0 (NVIDIA H100)'; only the name if it is not available."""
     here = name != CPU and unavailable(name) is None
     return f"{name} ({torch.cuda.get_device_name(name)})" if here else name
 
@@ -64,7 +64,7 @@ def full_name(name: str) -> str:
 def vector_bits() -> int:
     """The width in bits of the vectors in Inductor's C++ code; 0 if it is scalar.
 
-    It follows the processor, ATEN_CPU_CAPABILITY and `cpp.simdlen`.
+    It depends on the processor, ATEN_CPU_CAPABILITY and `cpp.simdlen`.
     """
     from torch._inductor.cpu_vec_isa import pick_vec_isa  # noqa: PLC0415 - takes two seconds
 
@@ -77,7 +77,7 @@ def cpu_capability() -> str:
 
 
 def without_cuda() -> str | None:
-    """Why torch cannot use CUDA; None if it can."""
+    """The reason why torch cannot use CUDA; None if it can."""
     version = torch.__version__
     if not torch.backends.cuda.is_built():
         return f"torch {version} is built without CUDA; install a build with CUDA"
@@ -85,7 +85,7 @@ def without_cuda() -> str | None:
         return None
     try:
         torch.cuda.init()
-    # Whatever keeps the driver from starting is the answer.
+    # Any error that keeps the driver from starting is the reason.
     except Exception as error:  # noqa: BLE001 - see above
         first, *_ = str(error).strip().split(". ")
         return f"torch {version} is built for CUDA {torch.version.cuda}, but {first}"
@@ -93,7 +93,7 @@ def without_cuda() -> str | None:
 
 
 def on_device(program: Program, device: str) -> Program:
-    """The same program on a device: its storages, and what its ops make from numbers alone."""
+    """The same program on a device: its storages, and the results of its factory ops."""
     if device == program.device:
         return program
     calls = tuple(_call_on(call, device) for call in program.instructions)
@@ -102,7 +102,7 @@ def on_device(program: Program, device: str) -> Program:
 
 def _call_on(call: Instruction, device: str) -> Instruction:
     kwargs = tuple(item for item in call.kwargs if item[0] != "device")
-    # An op that has a tensor follows its device, and the CPU needs no name.
+    # An op with a tensor operand follows its device, and the CPU needs no name.
     if device != CPU and not call.refs and _takes_device(call.op):
         kwargs = (*kwargs, ("device", device))
     return replace(call, kwargs=kwargs)
@@ -129,7 +129,7 @@ def finish(tensors: Iterable[object]) -> None:
 # --- printed source -------------------------------------------------------------------------------
 
 
-# Functions of `torch`, and operators, that make tensors from numbers alone.
+# Functions of `torch`, and operators, that make tensors from numbers only.
 _FACTORIES = {
     *("tensor", "scalar_tensor", "empty", "zeros", "ones", "full", "arange", "linspace", "eye"),
     *("empty_strided", "empty_permuted", "rand", "randn", "randint", "randperm"),
@@ -139,7 +139,7 @@ _FACTORIES = {
 def with_device(text: str, device: str) -> str:
     """The Python source of a program or of inputs on the CPU, with the device in each factory.
 
-    So the source can be made and checked where the device is not.
+    So the source can be made and checked on a machine without the device.
     """
     if device == CPU:
         return text
@@ -149,7 +149,7 @@ def with_device(text: str, device: str) -> str:
         for node in ast.walk(ast.parse(text))
         if isinstance(node, ast.Call) and _is_factory(ast.unparse(node.func))
     ]
-    # From the end, so that the positions of the others stay. Positions count bytes.
+    # From the end, so that the other positions stay valid. Positions count bytes.
     for call in sorted(calls, key=lambda call: (call.end_lineno, call.end_col_offset))[::-1]:
         assert call.end_lineno is not None
         assert call.end_col_offset is not None

@@ -18,7 +18,7 @@ from aliasproof.ir.schemas import Facts, facts
 
 # --- hidden writes --------------------------------------------------------------------------------
 #
-# Operators whose schemas hide that they write, as operators with true schemas.
+# Operators whose schemas hide that they write, replaced by operators with true schemas.
 
 
 aten = torch.ops.aten
@@ -52,7 +52,7 @@ def batch_norm_with_true_schema(
         true_op, args = no_statistics, [*args[:3], *args[5:]]
     else:
         true_op = legit
-    # `out=` arguments have other names in the other schema, and the same order.
+    # `out=` arguments have other names in the other schema, but the same order.
     new_names, names = (
         [argument.name for argument in form._schema.arguments if argument.kwarg_only]
         for form in (true_op, op)
@@ -135,13 +135,13 @@ def storage_shown_next(call: EagerCall) -> torch.UntypedStorage:
 
 
 def refuses_overlap(error: Exception) -> bool:
-    """Whether eager raises this since memory overlaps (`aten/src/ATen/MemoryOverlap.cpp`)."""
+    """True for the error that eager raises for overlap (`aten/src/ATen/MemoryOverlap.cpp`)."""
     text = r"the written-to tensor refers? to a single memory location"
     return re.search(text, str(error)) is not None
 
 
 def operands_overlap(call: EagerCall) -> bool:
-    """Whether a call writes memory that another of its operands has."""
+    """True if a call writes memory that another of its operands covers, too."""
     return any(
         target.untyped_storage()._cdata == operand.untyped_storage()._cdata
         and overlap(Region.of(target), Region.of(operand))
@@ -152,19 +152,18 @@ def operands_overlap(call: EagerCall) -> bool:
 
 # --- foreach calls --------------------------------------------------------------------------------
 #
-# The `_foreach_` ops: one call for many tensors.
-#
-# On a CPU they run one tensor after the other (`aten/src/ATen/native/ForeachOpsKernels.cpp`), so a
-# list whose tensors overlap has one meaning there. Kernels of other devices run them at once.
+# The `_foreach_` ops: one call for many tensors. On a CPU they run one tensor after the other
+# (`aten/src/ATen/native/ForeachOpsKernels.cpp`), so a list whose tensors overlap is defined there.
+# Kernels of other devices run them at once.
 
 
 def is_foreach(op: OpOverload) -> bool:
-    """True if it applies one pointwise op to each tensor of its lists."""
+    """True for an op that applies one pointwise op to each tensor of its lists."""
     return op.namespace == "aten" and op.overloadpacket.__name__.startswith("_foreach_")
 
 
 def one_by_one(call: EagerCall) -> list[EagerCall]:
-    """The calls that a `_foreach_` op makes one after the other; any other call as it is."""
+    """The calls that a `_foreach_` op makes one after the other; any other call unchanged."""
     if not is_foreach(call.op) or not call.written or call.written[0].device.type != "cpu":
         return [call]
     count = len(call.written)
@@ -186,7 +185,7 @@ def one_by_one(call: EagerCall) -> list[EagerCall]:
 
 def depends_on_their_order(steps: Sequence[EagerCall]) -> bool:
     """True if one step writes bytes that another one reads or writes."""
-    # Most lists have a storage per tensor, so few pairs are left to be compared.
+    # Most lists have a storage per tensor, so few pairs remain to be compared.
     by_storage: defaultdict[int, list[tuple[int, bool, Region]]] = defaultdict(list)
     for index, step in enumerate(steps) if len(steps) > 1 else ():
         for tensor in {id(it): it for it in tensors_in(list(step.arguments.values()))}.values():

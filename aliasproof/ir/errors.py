@@ -1,6 +1,6 @@
 """The three kinds of error in aliasproof (the user's, the program's, ours), and message parts.
 
-Two others are of the process: its memory is at an end, or its device is lost.
+Two more errors are about the process: it is out of memory, or its device is lost.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 
 class UserError(Exception):
-    """Something the user gave is wrong.
+    """Something that the user passed is wrong.
 
     The message says what was given, what was expected and what to change.
     """
@@ -30,14 +30,14 @@ class InternalError(Exception):
 class DeviceLost(BaseException):
     """After this error of a device, no call on it works in this process, which must end.
 
-    It is no `Exception`, since nothing that goes on after it can be trusted.
+    It is not an `Exception`, since no result that comes after it can be trusted.
     """
 
 
 class OutOfMemory(BaseException):
-    """This process could not allocate memory, whatever it did: what it did last may be innocent.
+    """This process could not allocate memory. Its last action need not be the cause.
 
-    It is no `Exception`: only a new process can tell what is at fault.
+    It is not an `Exception`: only a new process can show what the cause is.
     """
 
 
@@ -45,7 +45,7 @@ _NO_MEMORY = "MemoryError|can't allocate memory|not enough memory|bad_alloc|out 
 
 
 def out_of_memory(error: BaseException | None) -> bool:
-    """Whether an error, or the message in it, says that memory could not be allocated."""
+    """True if an error, or the message in it, says that memory could not be allocated."""
     # Torch raises a plain RuntimeError for memory of the CPU.
     return isinstance(error, MemoryError) or (
         isinstance(error, RuntimeError | InternalError)
@@ -53,7 +53,7 @@ def out_of_memory(error: BaseException | None) -> bool:
     )
 
 
-# What CUDA says when "the process must be terminated and relaunched"
+# The messages of CUDA errors after which "the process must be terminated and relaunched"
 # (https://docs.nvidia.com/cuda/cuda-runtime-api, `cudaError`).
 _LOST = re.compile(
     "CUDA error: .*(device-side assert|illegal memory access|illegal instruction|misaligned address"
@@ -62,9 +62,9 @@ _LOST = re.compile(
 
 
 def require_sound_process(error: BaseException) -> None:
-    """Raises an error of the process if this one, or the message in it, says that it is one.
+    """Raises an error of the process if this error, or the message in it, is one.
 
-    Raises `OutOfMemory`, or `DeviceLost` if no call on the device works any more.
+    That is `OutOfMemory`, or `DeviceLost` if no call on the device works any more.
     """
     if out_of_memory(error):
         raise OutOfMemory(str(error)) from error
@@ -73,14 +73,14 @@ def require_sound_process(error: BaseException) -> None:
 
 
 def watch_failed(watched: object, reason: Exception) -> InternalError:
-    """An exception in a watch of ours itself is neither eager's error nor the program's."""
-    # But that of a kernel arrives where its result is first looked at.
+    """The error for an exception in a watch: it is neither eager's error nor the program's."""
+    # But the error of a kernel is raised where its result is first read.
     require_sound_process(reason)
     return InternalError(f"watching {watched} failed: {type(reason).__name__}: {reason}")
 
 
 def printable(text: str) -> str:
-    """A text from a file for a terminal: with control characters and lone surrogates escaped."""
+    """A text from a file, for a terminal: control characters and lone surrogates are escaped."""
     return "".join(
         character if character.isprintable() or character in "\n\t" else ascii(character)[1:-1]
         for character in text
@@ -102,9 +102,9 @@ def printable_json(data: Any) -> Any:
 
 
 def did_you_mean(name: str, known: Iterable[str], otherwise: str = "", most: int = 1) -> str:
-    """The end of a message about an unknown name: up to `most` known names that are near it.
+    """The end of a message about an unknown name: up to `most` known names that are similar.
 
-    If none is near, the end is the advice `otherwise`. It starts with a semicolon or is empty.
+    If none is similar, it is the advice `otherwise`. It starts with a semicolon or is empty.
     """
     near = difflib.get_close_matches(name, list(known), n=most)
     return suggestion(near) or (otherwise and f"; {otherwise}")
@@ -126,7 +126,7 @@ class _Shown(reprlib.Repr):
         # Python refuses to write integers of more than 4,300 digits.
         return f"an integer of {x.bit_length()} bits" if x.bit_length() > 128 else str(x)
 
-    # reprlib finds this method by the name of the class, so no import of `Ref` is needed here.
+    # reprlib finds this method by the name of the class, so `Ref` need not be imported here.
     def repr_Ref(self, x: Any, level: int) -> str:  # noqa: N802
         return f"the tensor {self.repr1(x.name, level)}"
 

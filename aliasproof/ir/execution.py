@@ -1,4 +1,4 @@
-"""Running a program, as calls, a Python callable or an `fx.Graph`, and several glued into one."""
+"""Running a program, as calls, a Python callable or an `fx.Graph`, and gluing several into one."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ def seed_generators() -> None:
 
 @contextlib.contextmanager
 def leaving_forward_levels() -> Iterator[None]:
-    """Leave the level of forward-mode autograd that what runs here enters, if it raises.
+    """Leave the level of forward-mode autograd that the code in this context enters, if it raises.
 
-    A graph that Dynamo captured enters and leaves a level by two calls, and an error between them
-    keeps the level. Torch has one level at most, so no `torch.func.jvp` would run afterwards.
+    A graph that Dynamo captured enters and leaves a level by two calls, and after an error between
+    them the level stays. Torch has one level at most, so `torch.func.jvp` would fail afterwards.
     """
     within = forward_ad._current_level >= 0
     try:
@@ -71,7 +71,7 @@ def execute(instruction: Instruction, values: dict[str, torch.Tensor]) -> None:
 
 
 def call(instruction: Instruction, values: dict[str, torch.Tensor]) -> list[torch.Tensor]:
-    """Run one instruction on the values by name and give the tensors that the op returns."""
+    """Run one instruction on the values by name and return the tensors that the op returns."""
     args = [materialise(argument, values) for argument in instruction.args]
     kwargs = {key: materialise(argument, values) for key, argument in instruction.kwargs}
     with contextlib.nullcontext() if instruction.grad else torch.no_grad():
@@ -93,7 +93,7 @@ def materialise(argument: Argument, values: dict[str, torch.Tensor]) -> object:
 class ProgramFunction:
     """A program as a function of its input tensors.
 
-    A target that can do more with a program than call it reads `program`.
+    A target that needs the program itself, and not only calls of it, reads `program`.
     """
 
     program: Program
@@ -106,7 +106,7 @@ def as_graph(program: Program) -> fx.Graph:
     """The program as a graph of ATen calls, one node per instruction.
 
     If an op returns several tensors, each named result is a getitem node. If gradients are on now,
-    calls without gradients are between calls that switch them, as in a graph of Dynamo.
+    instructions without gradients are between calls that switch them, as in a graph of Dynamo.
     """
     graph = fx.Graph()
     switched = torch.is_grad_enabled()
@@ -134,7 +134,7 @@ def as_graph(program: Program) -> fx.Graph:
 
 
 def returns_one_tensor(op: torch._ops.OpOverload) -> bool:
-    """True if calling the overload gives a tensor rather than a list or tuple of them."""
+    """True if calling the overload returns a tensor rather than a list or tuple of them."""
     returns = op._schema.returns
     return len(returns) == 1 and isinstance(returns[0].type, torch._C.TensorType)
 
@@ -150,7 +150,7 @@ def _node_argument(argument: Argument, nodes: dict[str, fx.Node]) -> fx.node.Arg
 # --- gluing ---------------------------------------------------------------------------------------
 #
 # A compiler costs nearly the same for one program and for twenty. The members of a glued program
-# share no storage, and none uses a value of another. So each computes what it computes alone.
+# share no storage, and none uses a value of another. So each member computes the same as by itself.
 
 
 T = TypeVar("T")
@@ -175,11 +175,11 @@ class Glued:
 
 
 def glue(programs: Sequence[Program]) -> Glued:
-    """One program that does what these do, one after the other.
+    """One program that runs these programs one after the other.
 
     Storages, inputs, instructions and outputs of the members follow each other. Names begin with
-    the number of their member. The data in storages stay those of the members. All must be on one
-    device.
+    the number of their member. The data in storages are those of the members. All members must be
+    on one device.
     """
     storages: list[Storage] = []
     inputs: list[Input] = []
@@ -213,7 +213,7 @@ def _names(program: Program, prefix: str) -> dict[str, str]:
 
 
 def _with_values(program: Program) -> list[Storage]:
-    """The storages with the data that the fill of the program puts there.
+    """The storages with the data that the fill of the program gives them, as explicit values.
 
     A fill depends on the index of a storage and on the seed. In a glued program both differ.
     """

@@ -1,10 +1,10 @@
 """`GuardedMemory`: inputs and buffers with red zones around them, and poison in fresh buffers.
 
 The wrapper that Inductor generates allocates each buffer by a function of torch, which the module
-of the wrapper takes from its place when it is loaded. While a `GuardedMemory` is entered, ours is
-in that place. It gives a tensor whose storage is exactly the buffer, within more memory that has
-the same pattern of bytes: so a caller sees the layout that torch would give, a store outside of the
-buffer changes a red zone, and a load of what nothing wrote gets the pattern.
+of the wrapper looks up when it is loaded. While a `GuardedMemory` is entered, our function replaces
+it. It returns a tensor whose storage is exactly the buffer, within more memory that has the same
+pattern of bytes: so a caller sees the layout that torch would return, a store outside of the buffer
+changes a red zone, and a load of unwritten memory returns the pattern.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from aliasproof.ir.storages import bytes_of
 from aliasproof.ir.values import moved_to
 
 ZONE = 1024  # bytes before and behind each buffer: more than a tile of vectors
-MOST_DEAD_BYTES = 2**26  # of buffers that have died, and that are still compared
+MOST_DEAD_BYTES = 2**26  # of buffers that have died, and are still compared
 ALIGNMENT = 64  # bytes, as torch aligns storages on a CPU
 # In each floating-point dtype, the first pattern is NaN, and the second a large number.
 NAN_BYTES, NUMBER_BYTES = 0xFF, 0x7B
@@ -37,7 +37,7 @@ EDGE = 32  # bytes on each side of an edge that a picture shows one by one
 BEFORE, BEHIND = "before the start of a buffer", "behind the end of a buffer"
 AFTER_DEATH = "into a buffer after it was freed"
 Place: TypeAlias = "str | tuple[str, int]"  # the name of an input; file and line of a wrapper
-# Of an error of torch: only what torch allocates itself can be made longer.
+# Part of an error of torch: only a storage that torch allocates itself can be resized.
 _FIXED_SIZE = "resize storage that is not resizable"
 
 _empty_strided_cpu = torch._C._dynamo.guards._empty_strided_cpu  # type: ignore[attr-defined]
@@ -48,9 +48,8 @@ _reinterpret_tensor = torch._C._dynamo.guards._reinterpret_tensor  # type: ignor
 class StrayWrite:
     """Bytes that were written in a red zone of a buffer, or in the buffer after it was freed.
 
-    `name` is that of the buffer in the code of the wrapper. `distance` is that of the first written
-    byte from the edge of the buffer, in bytes. `writer` is the call that wrote, if that was looked
-    for.
+    `name` is that of the buffer in the code of the wrapper. `distance` is from the edge of the
+    buffer to the first written byte, in bytes. `writer` is the call that wrote, if it was traced.
     """
 
     name: str
@@ -120,7 +119,7 @@ class _Buffer:
 
 @dataclass(frozen=True, slots=True)
 class Dependent:
-    """An element of a result that is another one where memory had another pattern."""
+    """An element of a result that changes if memory has another pattern."""
 
     place: str
     index: list[int]
@@ -130,7 +129,7 @@ class Dependent:
 
 @dataclass(frozen=True, slots=True)
 class MemoryUse:
-    """What generated code did to its memory in a run: writes outside of buffers, what it read."""
+    """How generated code used its memory in a run: writes outside of buffers, reads of poison."""
 
     stray: Sequence[StrayWrite] = ()
     dependent: Sequence[Dependent] = ()
@@ -140,8 +139,8 @@ class MemoryUse:
 class GuardedMemory:
     """A context in which the buffers of generated code are guarded.
 
-    `pattern` is what zones and fresh buffers are filled with. With `naming`, the zones are compared
-    after each line of a wrapper, so that a stray write has a writer; that is slow.
+    Zones and fresh buffers are filled with `pattern`. With `naming`, the zones are compared after
+    each line of a wrapper, so that a stray write has a writer; that is slow.
     """
 
     pattern: int = NAN_BYTES
@@ -152,11 +151,11 @@ class GuardedMemory:
     _dead: list[_Buffer] = field(default_factory=list)
     _patch: Any = None
     _running: str = ""
-    _lines: dict[FrameType, int] = field(default_factory=dict)  # the last one, by frame
-    _tracing: Any = None  # what traced before
+    _lines: dict[FrameType, int] = field(default_factory=dict)  # the last line, by frame
+    _tracing: Any = None  # the trace function that was set before
     _lock: threading.RLock = field(default_factory=threading.RLock)
 
-    entered: ClassVar[list[GuardedMemory]] = []  # the last one is asked
+    entered: ClassVar[list[GuardedMemory]] = []  # the last one is used
 
     def __enter__(self) -> Self:
         guards = torch._C._dynamo.guards
@@ -178,7 +177,7 @@ class GuardedMemory:
     def allocate(
         self, size: Sequence[int], stride: Sequence[int], dtype: torch.dtype, frame: FrameType
     ) -> torch.Tensor:
-        """A tensor with that layout, in guarded memory of its own."""
+        """A tensor with this layout, in guarded memory of its own."""
         last = sum((length - 1) * step for length, step in zip(size, stride, strict=True))
         line = frame.f_code.co_filename, frame.f_lineno
         nbytes = (last + 1) * dtype.itemsize
@@ -186,19 +185,19 @@ class GuardedMemory:
         self.allocated += 1
         if self.naming and frame not in self._lines:
             self._trace_lines(frame)
-        # Without autograd's notes: a view would have a base, which a caller sees.
+        # Without a record of autograd: a view would have a base, which a caller sees.
         made: torch.Tensor = _reinterpret_tensor(inside.view(dtype), size, stride, 0)
         return made
 
     def guard(self, inputs: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
-        """Move the storages that a CPU has into guarded memory, and return the same tensors.
+        """Move the storages that are on a CPU into guarded memory, and return the same tensors.
 
-        Those that autograd has recorded stay where they are.
+        Storages of tensors that autograd has recorded are not moved.
         """
         recorded = {
             it.untyped_storage()._cdata for it in inputs if it.requires_grad or it._is_view()
         }
-        # By identity: the old storages stay alive, so that no other one has theirs.
+        # By identity: the old storages are kept alive, so that no new one gets their addresses.
         moved: dict[int, tuple[torch.UntypedStorage, torch.UntypedStorage]] = {}
         for index, tensor in enumerate(inputs):
             storage = tensor.untyped_storage()
@@ -225,7 +224,7 @@ class GuardedMemory:
 
     @property
     def use(self) -> MemoryUse | None:
-        """What was done to the buffers; None if there was none."""
+        """The use of the buffers; None if there was no buffer."""
         return MemoryUse(tuple(self.stray)) if self.allocated or self.stray else None
 
     def check(self) -> None:
@@ -240,7 +239,7 @@ class GuardedMemory:
         if any((zone != self.pattern).any() for zone in compared):
             self.stray += buffer.stray_writes(self.pattern, self._running)
             for zone in compared:
-                zone.fill(self.pattern)  # so that it is reported once
+                zone.fill(self.pattern)  # so that each write is reported once
 
     def _end(self, key: int, _: object) -> None:
         """Poison a buffer whose storage dies, and keep it: a kernel may still use its address."""
@@ -281,7 +280,7 @@ class GuardedMemory:
 def empty_strided_cpu(
     size: Sequence[int], stride: Sequence[int], dtype: torch.dtype
 ) -> torch.Tensor:
-    """What a wrapper calls in place of the function of torch, for as long as its module lives."""
+    """The function that a wrapper calls in place of torch's, for as long as its module lives."""
     if not GuardedMemory.entered or not all(size):
         made: torch.Tensor = _empty_strided_cpu(size, stride, dtype)
         return made
@@ -289,19 +288,19 @@ def empty_strided_cpu(
 
 
 def needs_resizing(error: BaseException | None) -> bool:
-    """Whether an error says that a guarded buffer cannot be resized, as one of torch can."""
+    """True if an error says that a guarded buffer cannot be resized, as one of torch can."""
     return error is not None and _FIXED_SIZE in str(error)
 
 
 def first_dependent(place: str, one: torch.Tensor, other: torch.Tensor) -> Dependent | None:
-    """How a result differs between two runs; None if it does not, or by no more than rounding."""
+    """The first difference of a result between two runs; None if only rounding may differ."""
     if (one.shape, one.dtype) != (other.shape, other.dtype):
         return Dependent(place, [], 0, (tuple(one.shape), tuple(other.shape)))
     one, other = one.detach().resolve_conj().resolve_neg(), other.detach().resolve_conj()
     other = other.resolve_neg()
     if one.dtype.is_floating_point or one.dtype.is_complex:
         wide = torch.complex128 if one.dtype.is_complex else torch.float64
-        # Kernels with threads may add up in another order. A pattern is no such difference.
+        # Kernels with threads may add in another order. A pattern makes a larger difference.
         same = torch.isclose(one.to(wide), other.to(wide), 1e-2, 1e-2, equal_nan=True)
     else:
         same = one == other

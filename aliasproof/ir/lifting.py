@@ -1,7 +1,7 @@
 """Lifting: a function that runs in eager, as the `Program` of the ATen calls that it makes.
 
-The function runs once. Everything that is decided by Python or by tensor data in that run is
-decided in the program: branches, loops, the numbers of `.item()`. What a program cannot say is
+The function runs once. Everything that Python or tensor data decide in that run becomes fixed in
+the program: branches, loops, the numbers of `.item()`. If a program cannot express a call, it is
 refused with the name of the operator and of the argument.
 """
 
@@ -25,13 +25,13 @@ from aliasproof.ir.storages import texts_of
 from aliasproof.ir.validation import call_schema, first_defect, fits
 from aliasproof.ir.values import STATIC
 
-# Elements. A longer storage gets the values of the fill, since each value is a text in the program.
+# Elements. A longer storage gets the values of the fill, since a program has each value as text.
 MOST_VALUES = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class LiftedProgram:
-    """A program, and notes on what it leaves out of the function that it was lifted from."""
+    """A program, and notes on the properties of the lifted function that it leaves out."""
 
     program: Program
     notes: tuple[str, ...] = ()
@@ -45,10 +45,10 @@ def lift_program(
     """Run a function in eager on tensors, and record its ATen calls as a program.
 
     The inputs keep layout, mutual sharing and values. A tensor that the function captures becomes
-    a further input. The function may mutate its inputs, so give it copies. With `originals`, each
-    input is a leaf of autograd, a result, or neither, as its original is, and calls are without
-    gradients where the function switches them off. Raises `UserError` for what a program cannot
-    say; what the function itself raises is passed on.
+    a further input. The function may mutate its inputs, so pass copies. With `originals`, each
+    input is a leaf of autograd, a result, or neither, like its original, and calls are without
+    gradients where the function switches them off. Raises `UserError` for calls that a program
+    cannot express; errors of the function itself are passed on.
     """
     # Without inputs, the device is that of the first tensor that the function captures.
     recorder = _Recorder(inputs[0].device if inputs else None, with_modes=bool(originals))
@@ -77,7 +77,7 @@ def as_inputs(
 ) -> tuple[tuple[Input, ...], tuple[Storage, ...]]:
     """Inputs with the names, layouts and sharing of these tensors, and their storages.
 
-    Two names of one tensor become two inputs. The storages name no values.
+    Two names of one tensor become two inputs. The storages have no explicit values.
     """
     numbers: dict[int, int] = {}
     inputs: list[Input] = []
@@ -103,9 +103,9 @@ def _input_of(name: str, tensor: torch.Tensor, storage: int) -> Input:
 
 # --- recording ------------------------------------------------------------------------------------
 
-# They say how fast a call is, and nothing else.
+# These arguments only affect how fast a call is.
 _LEFT_OUT = {"pin_memory", "non_blocking"}
-# The integers of the C++ enumeration. None of them is what most ops do without the argument.
+# The integers of the C++ enumeration. None of them is the default of most ops.
 _MEMORY_FORMATS = {
     torch.contiguous_format: 0,
     torch.preserve_format: None,
@@ -136,7 +136,7 @@ class _Recorder(TorchDispatchMode):
         super().__init__()
 
     def notes(self) -> list[str]:
-        """What the program does not say of the function."""
+        """The properties of the function that the program leaves out."""
         notes = [
             f"{count} call{'s' * (count > 1)} of {op} became constants of the program"
             for op, count in self._constants.items()
@@ -147,7 +147,7 @@ class _Recorder(TorchDispatchMode):
         return notes
 
     def storages_of(self, originals: Sequence[torch.Tensor]) -> list[Storage]:
-        """The storages as autograd sees them: what the originals are, the first inputs are."""
+        """The storages as autograd sees them: the first inputs are like their originals."""
         kinds: dict[int, str] = {}
         for view, original in zip(self.inputs, originals, strict=False):
             if original.requires_grad:
@@ -168,7 +168,7 @@ class _Recorder(TorchDispatchMode):
             raise UserError(f"a program cannot call the higher-order operator {func}")
         if func is torch.ops.aten.lift_fresh.default and self._name_of(args[0]) is None:
             return self._make_constant(args[0], func(*args))
-        # Before the call: an argument that is new here must be described as the call gets it.
+        # Made before the call, which may change an argument that is new here.
         instruction = self._instruction(func, args, kwargs or {})
         returned = func(*args, **kwargs or {})
         self._append(func, instruction, returned)
@@ -192,14 +192,14 @@ class _Recorder(TorchDispatchMode):
         self.instructions.append(replace(instruction, results=results))
 
     def _make_constant(self, given: torch.Tensor, returned: torch.Tensor) -> torch.Tensor:
-        """A tensor that the function makes from numbers, as with `torch.tensor`. It is returned."""
+        """Record a tensor that the function makes from numbers (`torch.tensor`); returns it."""
         name, dtype = f"v{len(self.instructions)}_0", (("dtype", given.dtype),)
         value = _only_value(given)
         if value is not None:
             full = (tuple(given.shape), value)
             made = Instruction("aten.full.default", full, dtype, (name,))
         else:
-            # Its values come with an input. The function may write what it made, so it is a copy.
+            # An input has its values. It is copied, since the function may write the tensor.
             source = Ref(self.add_input(given.clone()))
             made = Instruction("aten.clone.default", (source,), (), (name,))
         self.instructions.append(made)
@@ -232,9 +232,9 @@ class _Recorder(TorchDispatchMode):
             )
 
     def _is_here(self, device: torch.device, op: OpOverload) -> bool:
-        """Whether a program can leave out this argument of an op."""
+        """True if a program can leave out this argument of an op."""
         here = self.device or torch.device(CPU)
-        # What an op makes from numbers, on the CPU, is made on the device of the program.
+        # The results of a factory op on the CPU are made on the device of the program.
         from_numbers = not any(map(_takes_tensor, op._schema.arguments))
         same = device.type == here.type and device.index in (None, here.index)
         return same or (from_numbers and device.type == CPU)
@@ -244,7 +244,7 @@ class _Recorder(TorchDispatchMode):
         _require_plain(tensor, "a tensor that a call uses")
         if id(tensor) in self._names:
             return self._names[id(tensor)]
-        # Autograd passes on a shallow copy of what a view op returned.
+        # Autograd passes on a shallow copy of the result of a view op.
         return self._by_layout.get(_layout(tensor))
 
     def add_input(self, tensor: torch.Tensor) -> str:
@@ -274,7 +274,7 @@ class _Recorder(TorchDispatchMode):
             return storage
         buffer = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
         buffer = buffer.set_(tensor.untyped_storage(), 0, (storage.length,), (1,))
-        # Values are repeated, so one is enough for a buffer of equal ones.
+        # Values are repeated, so one is enough for a buffer of equal values.
         same = bool((buffer == buffer[0]).all())
         if not same and storage.length > MOST_VALUES:
             self._unnamed_values.append(name)
@@ -290,7 +290,7 @@ class _Recorder(TorchDispatchMode):
         given = dict(zip(parameters, args, strict=False)) | dict(kwargs)
         taken = _overload_for(op, given)
         for argument in taken._schema.arguments:
-            # Python passes a number for a tensor. No overload takes it, so it becomes a tensor.
+            # Python passes a number for a tensor. No overload accepts it, so it becomes a tensor.
             value: Any = given.get(argument.name)
             number = _takes_tensor(argument) and isinstance(value, (bool, int, float))
             if number and not fits(value, call_schema(str(taken)).by_name[argument.name]):
@@ -325,7 +325,7 @@ class _Recorder(TorchDispatchMode):
             return _MEMORY_FORMATS[value]
         if value is None or isinstance(value, (bool, int, float, str, torch.dtype)):
             return value
-        # A program has dense tensors. What makes them from numbers gets its device at the end.
+        # A program has dense tensors. A factory op gets the device of the program at the end.
         if value == torch.strided or (isinstance(value, torch.device) and self._is_here(value, op)):
             return None
         raise UserError(f"a program cannot say the argument {name!r} of {op}: {shown(value)}")
@@ -336,9 +336,9 @@ def _takes_tensor(argument: Any) -> bool:
 
 
 def _overload_for(op: OpOverload, given: Mapping[str, Any]) -> OpOverload:
-    """The overload that takes numbers where Python passed numbers for tensors, if it must be one.
+    """The overload that takes numbers, if Python passed numbers for tensors and one is needed.
 
-    A program can call some overloads as Python did, and targets get these calls so.
+    A program can call some overloads as Python did, and targets then get the same calls.
     """
     numbers = {
         argument.name
@@ -362,7 +362,7 @@ def _overload_for(op: OpOverload, given: Mapping[str, Any]) -> OpOverload:
 
 
 def _only_value(tensor: torch.Tensor) -> bool | int | float | None:
-    """The value of all elements if they are equal, and a program can say it as a number."""
+    """The value of all elements, if they are equal, and a program can express it as a number."""
     if tensor.numel() == 0 or tensor.is_complex():
         return None
     first: bool | int | float = tensor.reshape(-1)[0].item()

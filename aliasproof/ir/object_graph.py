@@ -1,6 +1,6 @@
-"""What a value consists of: containers, dataclasses, modules and instances, down to their leaves.
+"""The parts of a value: containers, dataclasses, modules and instances, down to their leaves.
 
-Pytree takes dataclasses, modules and instances of user's classes as leaves. Here they have parts,
+For Pytree, dataclasses, modules and instances of users' classes are leaves. Here they have parts,
 so that the tensors in them can be found, named and exchanged.
 """
 
@@ -19,13 +19,13 @@ import numpy as np
 import torch
 
 PLAIN = (bool, int, float, complex, str, type(None))
-# Dynamo computes them as tensors, with other rounding, and gives 0-D arrays in place of scalars
+# Dynamo computes these as tensors, with other rounding, and returns 0-D arrays instead of scalars
 # (torch/_numpy/_dtypes.py).
 NUMPY, NUMPY_NAME = (np.ndarray, np.generic), "NumPy array"
-# `torch.compile` marks a module.
+# `torch.compile` adds the last one to a module.
 _MODULE_ATTRIBUTES = frozenset({*vars(torch.nn.Module()), "_is_torch_compile"})
-# Instances of their classes are leaves, since a copy of one would not be a value of its own (a
-# lock, a generator, a logger, an operator).
+# Instances of the classes of these packages are leaves, since a copy would not be an independent
+# value (of a lock, a generator, a logger, an operator).
 _LIBRARIES = {*sys.stdlib_module_names, "torch", "numpy", "aliasproof"}
 _STATEFUL = (torch.nn.Module, torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler)
 
@@ -33,9 +33,9 @@ _STATEFUL = (torch.nn.Module, torch.optim.Optimizer, torch.optim.lr_scheduler.LR
 def leaves(value: object, path: str = "") -> Iterator[tuple[str, object]]:
     """Each leaf with its path: 'cache.k', 'params[0]', "state['step']".
 
-    An object with parts is visited once, so that a value may contain itself.
+    An object with parts is visited once, so a value may contain itself.
     """
-    # It keeps the visited objects alive, so that no identity is used twice.
+    # The dict keeps the visited objects alive, so that no identity is used twice.
     return _leaves(value, path, {})
 
 
@@ -58,7 +58,7 @@ def _leaves(value: object, path: str, visited: dict[int, object]) -> Iterator[tu
 
 def parts_of(value: object) -> Iterable[tuple[str, object]] | None:
     """The parts of a value with the step to each, such as `.k` or `[0]`; None for a leaf."""
-    # A tensor has a `__dict__`, but its bytes are what counts.
+    # A tensor has a `__dict__`, but only its bytes count.
     if isinstance(value, (torch.Tensor, *PLAIN)):
         return None
     if isinstance(value, dict):
@@ -79,7 +79,7 @@ def parts_of(value: object) -> Iterable[tuple[str, object]] | None:
 
 
 def _key(key: object, index: int) -> str:
-    # Optimizers have tensors as keys; where such an entry is in the dict names it.
+    # Optimizers have tensors as keys; such an entry is named by its position in the dict.
     return f"[{key!r}]" if isinstance(key, PLAIN) else f"[{index}]"
 
 
@@ -93,26 +93,26 @@ def _parts_of_module(module: torch.nn.Module) -> Iterator[tuple[str, object]]:
 
 
 def _has_attributes(value: object) -> bool:
-    """Whether it is an instance of a user's class, with attributes that a function can change."""
+    """True for an instance of a user's class, with attributes that a function can change."""
     if isinstance(value, (type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType)):
         return False
     if dataclasses.is_dataclass(value) or isinstance(value, _STATEFUL):
         return True
-    # It may get its first attribute in a run.
+    # An object without attributes may get its first one in a run.
     has_place = hasattr(value, "__dict__") or bool(_names(value))
     return has_place and not is_library(type(value).__module__)
 
 
 def is_library(module: str) -> bool:
-    """Whether a module belongs to Python, torch, numpy or this project, not to the user."""
+    """True if a module belongs to Python, torch, numpy or this project, not to the user."""
     return module.partition(".")[0] in _LIBRARIES
 
 
 def is_installed(module: str) -> bool:
-    """Whether a module belongs to a package that was installed, so it is not edited.
+    """True if a module belongs to an installed package, so it is not edited.
 
-    Its instances have parts. Its globals do not count: logs, caches and threads of a package change
-    with what runs, and say nothing of the function.
+    Its instances have parts. Its globals are ignored: logs, caches and threads of a package change
+    in each run, and show nothing about the function.
     """
     path = getattr(sys.modules.get(module), "__file__", None)
     return path is not None and bool({"site-packages", "dist-packages"} & {*Path(path).parts})

@@ -1,9 +1,8 @@
 """A `Program` in ordinary tensor syntax, such as `x.expand(3, 4).zero_()`, for people to read.
 
 Each spelling is tried: it is used only if it makes the same ATen calls as the instruction, on
-tensors of the same layout. An instruction for which none does is printed as `aten.…`, so the text
-always means the program. `aliasproof.ir.parsing` reads only what
-`aliasproof.ir.printing` prints.
+tensors of the same layout. If none does, the instruction is printed as `aten.…`, so the text always
+means the program. `aliasproof.ir.parsing` reads only the output of `aliasproof.ir.printing`.
 """
 
 from __future__ import annotations
@@ -32,10 +31,9 @@ from aliasproof.ir.values import STATIC, clone_inputs, input_tensors
 
 # --- ordinary inputs ------------------------------------------------------------------------------
 #
-# The inputs of a `Program` in ordinary tensor syntax, such as `base[1:3]`, for people to read.
-#
-# The printed function is run, and used only if it makes the tensors that `input_tensors` makes.
-# Otherwise `aliasproof.ir.printing.inputs_source` prints the inputs.
+# The inputs of a `Program` in ordinary tensor syntax, such as `base[1:3]`, for people to read. The
+# printed function is run, and used only if it makes the same tensors as `input_tensors`. Otherwise
+# `aliasproof.ir.printing.inputs_source` prints the inputs.
 
 
 LONGEST_LITERAL = 80  # characters
@@ -44,8 +42,8 @@ LONGEST_LITERAL = 80  # characters
 def ordinary_inputs(program: Program, *, near: bool = False) -> str:
     """A function `inputs` that returns a tuple of the input tensors. It assumes `import torch`.
 
-    With `near`, an input may be a view of another tensor: its `_base` is not None, as those of
-    `input_tensors` are. AOTAutograd treats the two differently in rare cases.
+    With `near`, an input may be a view of another tensor: then its `_base` is not None, unlike for
+    `input_tensors`. AOTAutograd treats the two differently in rare cases.
     """
     on_cpu = on_device(program, CPU)
     text = _inputs_text(on_cpu, near=near)
@@ -87,7 +85,7 @@ def _inputs_text(program: Program, *, near: bool) -> str | None:
 
 
 def _buffers(program: Program) -> dict[int, torch.Tensor]:
-    """The storages that inputs view, as 1-d tensors of the dtypes in which they are filled."""
+    """The storages that inputs view, as 1-d tensors of the dtypes with which they are filled."""
     buffers = {}
     for view, tensor in zip(program.inputs, input_tensors(program), strict=True):
         storage = program.storages[view.storage]
@@ -97,7 +95,7 @@ def _buffers(program: Program) -> dict[int, torch.Tensor]:
 
 
 def _base(views: Sequence[Input], buffer: torch.Tensor) -> tuple[str | None, list[Input]]:
-    """The input that is simply the whole buffer, if there is one, and the other inputs."""
+    """The name of the input that is the whole buffer, or None, and the other inputs."""
     for view in views:
         if (view.dtype, view.sizes, view.strides) == (buffer.dtype, tuple(buffer.shape), (1,)):
             return view.name, [other for other in views if other is not view]
@@ -105,7 +103,7 @@ def _base(views: Sequence[Input], buffer: torch.Tensor) -> tuple[str | None, lis
 
 
 def _unused_name(program: Program, index: int, count: int) -> str:
-    """A name for a buffer, which no input has."""
+    """A name for a buffer that no input has."""
     name = f"base{index}" if count > 1 else "base"
     while any(view.name == name for view in program.inputs):
         name += "_"
@@ -116,7 +114,7 @@ def _unused_name(program: Program, index: int, count: int) -> str:
 
 
 def _view_text(name: str, view: Input, buffer: torch.Tensor, *, near: bool) -> str:
-    """The input as a view of the buffer that `name` stands for."""
+    """The input as a view of the buffer with this name."""
     for text in _views(view, buffer):
         try:
             tensor = eval(f"base{text}", {"base": buffer, "torch": torch})  # noqa: S307 - our own text
@@ -125,13 +123,13 @@ def _view_text(name: str, view: Input, buffer: torch.Tensor, *, near: bool) -> s
         layout = tensor.dtype, tuple(tensor.shape), tensor.stride(), tensor.storage_offset()
         if layout == (view.dtype, view.sizes, view.strides, view.offset):
             return f"{name}{text}" + ("" if near else ".detach()")
-    # Only a storage that is set has this dtype, offset and strides.
+    # Only `set_` to the storage gives this dtype, offset and strides.
     layout_text = f"{view.offset}, {view.sizes}, {view.strides}"
     return f"torch.empty(0, dtype={view.dtype}).set_({name}.untyped_storage(), {layout_text})"
 
 
 def _views(view: Input, buffer: torch.Tensor) -> Iterator[str]:
-    """What may follow the name of the buffer, the shortest first. None needs to be right."""
+    """Possible suffixes of the buffer's name, the shortest first. The caller checks each."""
     as_dtype = "" if view.dtype == buffer.dtype else f".view({view.dtype})"
     count = math.prod(view.sizes)
     piece = f"[{view.offset or ''}:{view.offset + count}]"
@@ -178,7 +176,7 @@ def _buffer_text(buffer: torch.Tensor) -> str | None:
 
 
 def _literal(view: Input, buffer: torch.Tensor) -> str | None:
-    """The input as nested lists, if it is all of the buffer in its order."""
+    """The input as nested lists, if it is the whole buffer in order."""
     if view.dtype != buffer.dtype or view.strides != dense_strides(view.sizes) or 0 in view.sizes:
         return None
     if math.prod(view.sizes) != len(buffer):
@@ -207,7 +205,7 @@ def _progression(values: Sequence[Any]) -> tuple[float, ...] | None:
 def _element(value: Any) -> str:
     """The number as Python source."""
     if isinstance(value, complex):
-        # `inf+1j` is no source, and as a sum `-0.0+1j` would lose the sign of zero.
+        # `inf+1j` is not valid source, and as a sum `-0.0+1j` would lose the sign of zero.
         plain = cmath.isfinite(value) and value.real and value.imag
         return str(value).strip("()") if plain else f"complex({value.real!r}, {value.imag!r})"
     if isinstance(value, float) and not math.isfinite(value):
@@ -216,7 +214,7 @@ def _element(value: Any) -> str:
 
 
 def _makes(program: Program, text: str, *, near: bool) -> bool:
-    """Whether the printed function makes the program's inputs, equal in every bit."""
+    """True if the printed function makes the program's inputs, equal in every bit."""
     scope: dict[str, Any] = {"torch": torch}
     try:
         exec(text, scope)  # noqa: S102 - our own text
@@ -245,7 +243,7 @@ def _sharing(tensors: Sequence[torch.Tensor]) -> list[int]:
 
 # --- call record ----------------------------------------------------------------------------------
 #
-# The ATen calls that a function makes, in a form that two functions can be compared by.
+# The ATen calls of a function, in a form in which two functions can be compared.
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,7 +272,7 @@ class _Record(TorchDispatchMode):
         return returned
 
     def description(self, value: object) -> object:
-        """A tensor as its storage's number and its layout; anything else as it is."""
+        """A tensor as its storage's number and its layout; any other value unchanged."""
         if not isinstance(value, torch.Tensor):
             return value
         storage = value.untyped_storage()
@@ -288,9 +286,9 @@ class _Record(TorchDispatchMode):
 
 
 def recorded_calls(function: Callable[[], object], inputs: Sequence[torch.Tensor]) -> list[Call]:
-    """The ATen calls of the function, in order, and as the last entry what it returned.
+    """The ATen calls of the function, in order, and as the last entry its results.
 
-    `inputs` are the tensors that it uses; their storages come first in the numbering.
+    `inputs` are the tensors that the function uses; their storages come first in the numbering.
     """
     record = _Record()
     tree_map(record.description, list(inputs))
@@ -305,7 +303,7 @@ def recorded_calls(function: Callable[[], object], inputs: Sequence[torch.Tensor
 
 
 LONGEST_LINE = 88  # characters; longer chains of calls are not joined
-MOST_JOINED = 40  # instructions; joining lines is quadratic, and a longer program is no short text
+MOST_JOINED = 40  # instructions; joining lines is quadratic, and a longer program stays long
 
 # Names for the inputs of a program with a few of them.
 _SHORT_NAMES = ("x", "y", "z")
@@ -328,8 +326,8 @@ _BINARY = {
 }
 _UNARY = {"neg": "-", "bitwise_not": "~"}
 
-# torch's Python has no call that reaches these overloads: a number becomes a tensor of no
-# dimensions, and the overload for tensors is called. They compute the same.
+# torch's Python has no call that reaches these overloads: it turns a number into a tensor without
+# dimensions, and calls the overload for tensors. That computes the same.
 _NEAR = {
     f"aten.{name}.Scalar": f"aten.{name}.Tensor"
     for base in ("add", "sub", "mul", "div")
@@ -367,17 +365,17 @@ def ordinary_source(program: Program, *, near: bool = False, literal: bool = Fal
     """A function `program` of the inputs. It returns one tensor, or a tuple of several.
 
     It assumes `import torch`, and `aten = torch.ops.aten` if the text has `aten.`. With `near`,
-    `x + 1` also stands for `aten.add.Scalar`, which torch's Python calls in no other way. With
-    `literal`, each instruction is a call of its op, and all results have names; so it is, too,
-    where the program raises in eager.
+    `x + 1` also stands for `aten.add.Scalar`, which torch's Python cannot call in another way. With
+    `literal`, each instruction is a call of its op, and all results have names. That is also the
+    form if the program raises in eager.
     """
     device, program = program.device, on_device(program, CPU)
     try:
         lines = _spelled_lines(program, near=near, literal=literal)
     except (RuntimeError, IndexError, ValueError, TypeError):
-        # Under a dispatch mode, as campaigns run eager, some kernels accept more.
+        # Under a dispatch mode, as in campaigns, some kernels of eager accept more.
         literal, lines = True, _spelled_lines(program, near=near, literal=True)
-    returned = ", ".join(program.outputs)  # one is returned as it is, as users write it
+    returned = ", ".join(program.outputs)  # one output is returned without a tuple, as users do
     if len(lines) <= MOST_JOINED and not literal:
         lines, returned = _nested_calls(program, lines, returned)
     return with_device(_text(program, lines, returned), device)
@@ -406,7 +404,7 @@ def _spelled_lines(program: Program, *, near: bool, literal: bool) -> list[_Line
         else:
             line = _line(instruction, values, near=near)
         line = replace(line, grad=instruction.grad)
-        # What nobody uses is dropped at once; the program keeps it, as a campaign runs it.
+        # An unused result is dropped at once; the program keeps it, as a campaign runs it.
         dropped = not literal and not used.intersection(instruction.results)
         lines.append(replace(line, target="") if dropped else line)
         if not literal:
@@ -455,7 +453,7 @@ def _calls_of(
 def _spellings(instruction: Instruction) -> Iterator[tuple[str, bool]]:
     """Expressions that may mean the instruction, the shortest first, and whether each is an atom.
 
-    None needs to be right: the caller compares their calls.
+    Some may be wrong: the caller compares their calls.
     """
     namespace, name, _ = instruction.op.split(".")
     args = [expression(argument) for argument in instruction.args]
@@ -529,7 +527,7 @@ def _nested_calls(program: Program, lines: list[_Line], returned: str) -> tuple[
     for index in reversed(range(len(lines))):
         line = lines[index]
         rest, last = lines[index + 1 :], returned
-        # A value from a region without gradients stays there.
+        # A value from a region without gradients must stay in it.
         if uses[line.target] != 1 or line.grad is not (rest[0].grad if rest else True):
             continue
         if rest:
@@ -550,7 +548,8 @@ def _nested_calls(program: Program, lines: list[_Line], returned: str) -> tuple[
 def _with_expression(text: str, line: _Line) -> str:
     """The text with the line's expression in place of its name, in parentheses where needed."""
     name = re.escape(line.target)
-    # Between a bracket or comma and the next one, and alone, an expression needs no parentheses.
+    # Between a bracket or comma and the next one, and by itself, an expression needs no
+    # parentheses.
     if line.atom or re.search(rf"(?:^|[(\[]|, ){name}(?=$|[,)\]])", text):
         return re.sub(rf"(?<![\w.]){name}(?![\w=])", lambda _: line.text, text)
     return re.sub(rf"(?<![\w.]){name}(?![\w=])", lambda _: f"({line.text})", text)

@@ -62,13 +62,13 @@ def parse_source(
 def _function(text: str) -> ast.FunctionDef:
     try:
         with warnings.catch_warnings():
-            # Python warns about the style of some texts. Those are refused below anyway.
+            # Python warns about the style of some texts, which are refused below anyway.
             warnings.simplefilter("ignore")
             module = ast.parse(text)
     except SyntaxError as error:
         raise UserError(f"line {error.lineno or 1}: not Python: {error.msg}") from error
     except (ValueError, RecursionError, MemoryError) as error:
-        # A null character, or thousands of opening brackets.
+        # The text has a null character, or thousands of opening brackets.
         raise UserError(f"line 1: not Python: {shown(str(error))}") from error
     # The exact shape that `source` prints: one function, plain parameters, no decorator.
     match module.body:
@@ -93,7 +93,7 @@ def _check(program: Program, calls: Sequence[_ParsedCall], last_line: int) -> No
     if defect is not None:
         line = _line_of(defect, calls, last_line)
         raise UserError(f"line {line}: {defect}")
-    # The rules do not know how the text assigns results, so this is checked apart.
+    # The rules do not know how the text assigns results, so this is a separate check.
     for call in calls:
         op, one = call.instruction.op, returns_one_tensor(resolve(call.instruction.op))
         if call.instruction.results and one == call.unpacked:

@@ -1,4 +1,4 @@
-"""A `Program` as ordinary Python functions that need torch alone.
+"""A `Program` as ordinary Python functions that need only torch.
 
 Both texts assume `import torch` and `aten = torch.ops.aten`. `aliasproof.ir.parsing` reads
 the text of `source` back.
@@ -35,7 +35,7 @@ def source(program: Program) -> str:
 
 
 def statements(instructions: Sequence[Instruction]) -> list[str]:
-    """The instructions as lines of Python. Those without gradients are in `with` blocks."""
+    """The instructions as lines of Python. Instructions without gradients are in `with` blocks."""
     lines = []
     for grad, group in itertools.groupby(instructions, key=lambda instruction: instruction.grad):
         texts = list(map(statement, group))
@@ -83,7 +83,7 @@ def _keyword_argument(key: str, value: Argument) -> str:
 
 
 def _tuple(names: Sequence[str]) -> str:
-    """The names as a tuple, also if there are fewer than two."""
+    """The names as a tuple, also for fewer than two names."""
     if len(names) > 1:
         return ", ".join(names)
     return f"({names[0]},)" if names else "()"
@@ -97,7 +97,7 @@ def _function(head: str, lines: Sequence[str], returned: Sequence[str]) -> str:
 
 
 def inputs_source(program: Program) -> str:
-    """A function `inputs` that returns a tuple of the tensors that `input_tensors` makes.
+    """A function `inputs` that returns a tuple of the same tensors as `input_tensors`.
 
     The printed inputs are detached from the buffers that they view. AOTAutograd treats inputs that
     share a storage differently if some have a `Tensor._base`; those of `input_tensors` have none.
@@ -105,7 +105,7 @@ def inputs_source(program: Program) -> str:
     buffers = [storage_data(program, index) for index in range(len(program.storages))]
     views = Counter(view.storage for view in program.inputs)
     texts = {index: buffer_source(program, index) for index in sorted(views)}
-    # A buffer needs a name of its own unless its only view is simply the whole of it.
+    # A buffer needs a name unless its only view is the whole buffer.
     unnamed = {
         view.storage
         for view in program.inputs
@@ -140,7 +140,7 @@ def _whole(view: Input, buffer: torch.Tensor) -> bool:
 
 
 def _whole_view(view: Input, text: str) -> str:
-    """The only view of a buffer, which covers all of it."""
+    """The only view of a buffer, which covers the whole buffer."""
     # A 1-d buffer is the input itself: no view, so nothing to detach.
     return text if len(view.sizes) == 1 else f"{text}.view({_sizes(view)}).detach()"
 
@@ -152,7 +152,7 @@ def _view(view: Input, buffer: torch.Tensor, name: str) -> str:
     if view.dtype == buffer.dtype:
         offset = f", {view.offset}" if view.offset else ""
         return f"torch.as_strided({name}, {view.sizes}, {view.strides}{offset}).detach()"
-    # No op reads a buffer as another dtype at any offset and strides, so set the storage itself.
+    # No view op reads a buffer as another dtype at any offset and strides, so `set_` is used.
     layout = f"{view.offset}, {view.sizes}, {view.strides}"
     return f"torch.empty(0, dtype={view.dtype}).set_({name}.untyped_storage(), {layout})"
 
@@ -162,7 +162,7 @@ def _sizes(view: Input) -> str:
 
 
 def _unused_prefix(program: Program) -> str:
-    """A prefix for the names of buffers, which no name of an input starts with."""
+    """A prefix for the names of buffers, with which no name of an input starts."""
     prefix = "s"
     while any(view.name.startswith(prefix) for view in program.inputs):
         prefix += "s"
@@ -206,7 +206,7 @@ def _whole_numbers(buffer: torch.Tensor) -> list[int]:
     if buffer.dtype.is_complex or buffer.dtype == torch.bool:
         return []
     values = buffer.tolist()
-    # -0.0 is an integer too, but as one it would lose its sign.
+    # -0.0 is integral too, but as an integer it would lose its sign.
     if not all(_plain_part(value) and float(value).is_integer() for value in values):
         return []
     # The formulas count in int64.
@@ -261,7 +261,7 @@ def _formula(buffer: torch.Tensor, index: int, seed: int) -> str | None:
 
 
 def _bool_formula(buffer: torch.Tensor, index: int, seed: int) -> str | None:
-    # `fill` computes bools from the permuted positions, which are what it fills int64 with.
+    # `fill` computes bools from the permuted positions, which are its values for int64.
     positions = fill(Storage(torch.int64, len(buffer)), index, seed)
     text = _arange(positions.tolist(), torch.int64) or _modular(positions.tolist())
     if text is None or not torch.equal((positions + index) % 3 != 0, buffer):

@@ -1,4 +1,4 @@
-"""`Program`: the value that everything in aliasproof passes around.
+"""`Program`: the value that all parts of aliasproof exchange.
 
 A program is a straight line of ATen calls over inputs that are views into storages. Each input
 names its storage, so two inputs can share one. All parts are frozen and compare by value. A program
@@ -33,13 +33,14 @@ GRADIENTS = ("computed", "leaf", "none")
 class Storage:
     """An untyped buffer of `length` elements of `dtype`.
 
-    The dtype says how the buffer is filled. A view may read it as another dtype. `values` are its
+    The dtype says how the buffer is filled; a view may read it as another dtype. `values` are its
     elements as text, such as "1", "-0.0", "nan" or "(inf+1j)", repeated up to `length`. Without
-    values the program's fill decides. Text, since two programs are equal exactly if their values
-    are: as numbers, 0.0 equals -0.0, and NaN is not equal to itself.
+    values, the fill of the program decides. The values are text because two programs are equal
+    exactly if their values are: as numbers, 0.0 equals -0.0, and NaN does not equal itself.
 
-    `gradient` counts under autograd alone (see `aliasproof.targets.gradients`): one of `GRADIENTS`.
-    Its views are computed from a leaf that requires gradients, are such leaves, or require none.
+    `gradient` matters only under autograd (see `aliasproof.targets.gradients`). It is one of
+    `GRADIENTS`: views are computed from a leaf that requires gradients, are such leaves, or require
+    no gradients.
     """
 
     dtype: torch.dtype
@@ -73,7 +74,7 @@ class Input:
 class Instruction:
     """One call of an operator overload, such as `aten.add_.Tensor`.
 
-    `results` names what the call returns, one name per tensor (a list of tensors is unpacked). It
+    `results` names the returned tensors, one name per tensor (a list of tensors is unpacked). It
     may be empty if the result is not used, as with most in-place ops. A named result of an in-place
     op is the same object as the argument. Without `grad`, the call is under `torch.no_grad()`.
     """
@@ -127,9 +128,9 @@ def rename(argument: Argument, names: dict[str, str]) -> Argument:
 class Program:
     """Storages, inputs that view them, instructions, and the names of the values returned.
 
-    `fill` ("plain" or "special") and `seed` decide the data in the storages that have no values of
-    their own (see `aliasproof.ir.values.storage_data`), nothing else. The storages are on
-    `device`, such as "cuda:0" (see `aliasproof.ir.devices`).
+    `fill` ("plain" or "special") and `seed` only decide the data in storages without values of
+    their own (see `aliasproof.ir.values.storage_data`). The storages are on `device`, such as
+    "cuda:0" (see `aliasproof.ir.devices`).
     """
 
     storages: tuple[Storage, ...]
@@ -155,7 +156,7 @@ class Program:
     def without_unused_storages(self) -> Program:
         """The same program without the storages that no input views.
 
-        An input may name a storage that is not there. Then all stay, and validation rejects it.
+        If an input names a storage that does not exist, all stay, and validation rejects it.
         """
         used = sorted({view.storage for view in self.inputs})
         if len(used) == len(self.storages) or any(it >= len(self.storages) for it in used):

@@ -1,12 +1,12 @@
 """`PythonProgram`: a program as people write it, with functions, modules, gradients and state.
 
-A `Program` is a straight line of ATen calls. Many mistakes of compilers need what such a line
-cannot say: a closure that is written, a Parameter, a gradient between two writes, a second call.
-The source is ordinary Python: it is what a person reads, and what a reproducer runs. It defines
-`program`, which is compiled, and `calls(program)`, which makes the inputs, calls `program`, and
-returns `locals()`: all that a caller can reach afterwards.
+A `Program` is a straight line of ATen calls. Many bugs of compilers need more: a closure that is
+written, a Parameter, a gradient between two writes, a second call. The source is ordinary Python:
+people read it, and a reproducer runs it. It defines `program`, which is compiled, and
+`calls(program)`, which makes the inputs, calls `program`, and returns `locals()`: everything that a
+caller can reach afterwards.
 
-The text is data. A program is only made of the syntax and the names below, which reach no file, no
+The text is data. A program can use only the syntax and the names below, which reach no file, no
 process and no other module. So a stored program can be run.
 """
 
@@ -47,12 +47,12 @@ BUILTINS = _words("""
     property range reversed staticmethod sum super tuple type zip
 """)
 IMPORTED = frozenset({"torch", "dataclasses"})
-# What a program can raise and catch. None of them is a parent of what ends a run.
+# The errors that a program can raise and catch. None is a base class of an error that ends a run.
 ERRORS = _words("IndexError KeyError RuntimeError StopIteration ValueError ZeroDivisionError")
-# The special methods that its classes can have. None of them runs by itself.
+# The special methods that its classes can have. Each runs only where code of the program uses it.
 METHODS = _words("__call__ __getitem__ __iadd__ __init__ __setitem__")
 
-# What torch has besides ATen operators.
+# Names of torch that are not ATen operators.
 _OF_TORCH = _words("""
     Adagrad Adam AdamW BatchNorm1d Dropout Embedding FloatTensor Function H LayerNorm Linear
     Module ModuleDict ModuleList Parameter ParameterDict ParameterList RMSprop ReLU SGD
@@ -98,7 +98,7 @@ def attributes() -> frozenset[str]:
 
 @functools.cache
 def _operators() -> frozenset[str]:
-    """The names of ATen operators that take or make tensors, but for those that open files."""
+    """The names of ATen operators that take or make tensors, except those that open files."""
     schemas = [it for it in torch._C._jit_get_all_schemas() if it.name.startswith("aten::")]
     names = {
         schema.name.partition("::")[2]
@@ -138,7 +138,7 @@ class PythonProgram:
     """Source text that is valid in this language. See the module.
 
     Raises:
-        UserError: The text is no Python, or uses what the language does not have.
+        UserError: The text is not Python, or uses something that the language does not have.
 
     """
 
@@ -149,15 +149,15 @@ class PythonProgram:
 
     @property
     def lines(self) -> int:
-        """How many lines with statements it has."""
+        """The number of lines with statements."""
         return sum(bool(line.strip()) for line in self.source.splitlines())
 
     def run(
         self, transform: Callable[[Any], Any] = lambda program: program, then: object = None
     ) -> dict[str, object]:
-        """Call it in a world of its own; what the caller can reach afterwards, by name.
+        """Call it in a fresh module; returns what the caller can reach afterwards, by name.
 
-        As `Runnable.run`, but nothing follows: it runs its backward passes itself.
+        As `Runnable.run`, but `then` is not called: the program runs its backward passes itself.
         """
         with running(self.source) as names:
             return reachable(names, names[CALLS](transform(names[COMPILED])))
@@ -173,9 +173,9 @@ P = TypeVar("P", bound=AnyProgram)
 
 @contextmanager
 def running(source: str, **further: object) -> Iterator[dict[str, Any]]:
-    """The names that a text defines, made anew: nothing that an earlier run left is there.
+    """The names that a text defines, made anew: nothing of an earlier run is left.
 
-    `further` are names that it can use as well.
+    `further` are names that the text can use as well.
     """
     module = types.ModuleType(f"{MODULE_PREFIX}{next(_NUMBERS)}")
     module.__dict__.update(further)
@@ -193,8 +193,8 @@ def running(source: str, **further: object) -> Iterator[dict[str, Any]]:
 def limited(seconds: float = SECONDS) -> Iterator[None]:
     """Raise `Rejected` in a run in eager that takes longer: a loop may append to its own list.
 
-    The seconds are those of the processor. A worker and a test have limits by the clock, for which
-    they need the other timer. In the main thread of a process alone; elsewhere nothing is limited.
+    The seconds are processor time. The wall-clock limits of a worker and a test use the other
+    timer. Only the main thread of a process is limited.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -204,7 +204,7 @@ def limited(seconds: float = SECONDS) -> Iterator[None]:
         raise Rejected(f"a run in eager takes more than {seconds:g} s")
 
     before = signal.signal(signal.SIGPROF, end)
-    # Again and again: what is raised in the callback of a weak reference is lost.
+    # Repeated, since an exception in the callback of a weak reference is lost.
     signal.setitimer(signal.ITIMER_PROF, seconds, 1.0)
     try:
         yield
@@ -214,7 +214,7 @@ def limited(seconds: float = SECONDS) -> Iterator[None]:
 
 
 def reachable(names: dict[str, Any], local: dict[str, Any]) -> dict[str, object]:
-    """What a caller reaches: the locals of `calls`, the data among the globals, the classes."""
+    """The values that a caller reaches: locals of `calls`, data among the globals, the classes."""
     globals_ = {name: value for name, value in names.items() if not _is_code(value)}
     state = {
         f"{name}.{attribute}": value
@@ -261,7 +261,7 @@ def _validate(source: str) -> None:
 
 
 def _validate_try(node: ast.Try, line: str) -> None:
-    """What ends a run that takes too long passes through: nothing here can catch it."""
+    """Refuse a `try` that could catch the error which ends a run that takes too long."""
     kinds = [ast.unparse(it.type) if it.type else "everything" for it in node.handlers]
     if not {*kinds} <= ERRORS or any(it.name for it in node.handlers):
         raise UserError(f"{line}: only {sorted(ERRORS)} can be caught, without a name")
@@ -271,7 +271,7 @@ def _validate_try(node: ast.Try, line: str) -> None:
 
 
 def _bound(tree: ast.Module) -> set[str]:
-    """All names that the program binds anywhere, and those that it need not bind."""
+    """All names that the program binds anywhere, and the predefined names."""
     bound: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
@@ -289,30 +289,30 @@ def _bound(tree: ast.Module) -> set[str]:
 
 # --- python words ---------------------------------------------------------------------------------
 #
-# The words of a `PythonProgram`: what it is made of, whatever its names and numbers are.
+# The words of a `PythonProgram`: its operators and syntax, without its names and numbers.
 
 
 WRITE = "write"  # any call that writes a tensor, or may, or an assignment to a part of it
 WRITES_CLASS = "writes_class"  # an attribute of a class is assigned in `program`
-WRITES_ATTRIBUTE = "writes_attribute"  # an attribute of anything is
-# A word for any one of several.
+WRITES_ATTRIBUTE = "writes_attribute"  # an attribute of anything is assigned
+# A word that stands for any of several words.
 _ANY_OF = {
     "control_flow": {"cond", "map", "scan", "while_loop"},
     "generator": {"GeneratorExp", "Yield"},
     "grad_mode": {"enable_grad", "no_grad", "set_grad_enabled"},
     "membership": {"In", "NotIn"},
 }
-# What almost every program has says nothing about a cause.
+# Words of almost every program, which show nothing about a cause.
 _COMMON = frozenset(
     ["torch", "ones", "arange", "tensor", "zeros", "reshape", "locals", "program", "calls"]
 )
-# Of expressions, those that a cause may depend on.
+# The kinds of syntax on which a cause may depend: all statements, and these expressions.
 _KINDS = (ast.stmt, ast.In, ast.NotIn, ast.Is, ast.IsNot, ast.GeneratorExp, ast.Yield)
-# Operators that are no other way to write or to view.
+# Operators that are not just another way to write or to view.
 _SPECIAL = frozenset(["as_strided", "detach", "expand", "requires_grad_", "resize_", "set_", "t_"])
 _SPECIAL_KINDS = frozenset(["Delete", "For", "GeneratorExp", "In", "Is", "IsNot", "Raise", "Try"])
 _SPECIAL_KINDS |= frozenset(["While"])
-# Packages, what tensors are asked in passing, and the ways to make a leaf or an object.
+# Packages, common queries of tensors, and the ways to make a leaf or an object.
 _PLAIN = frozenset(["Module", "Parameter", "__init__", "forward", "super"])
 _PLAIN |= frozenset(["autograd", "func", "functional", "nn", "ops", "utils", "register_buffer"])
 _PLAIN |= frozenset(["register_parameter", "requires_grad_", "shape", "sum"])
@@ -322,7 +322,7 @@ _DRAWS = re.compile(r"rand|dropout|bernoulli|normal_$|uniform_$|multinomial|expo
 
 
 def draws(program: PythonProgram) -> bool:
-    """Whether it calls something that draws random numbers, by its name."""
+    """True if it calls something that draws random numbers, by its name."""
     return any(_DRAWS.search(word) for word in words(program))
 
 
@@ -336,7 +336,7 @@ def words(program: PythonProgram) -> frozenset[str]:
 
 
 def traits(program: PythonProgram) -> frozenset[str]:
-    """Its words, with `WRITE` and the other words above if they hold of it."""
+    """Its words, and those of `WRITE` and the other words above that apply to it."""
     tree, plain = ast.parse(program.source), words(program)
     classes = {it.name for it in tree.body if isinstance(it, ast.ClassDef)}
     written = _written_attributes(tree)
@@ -350,10 +350,10 @@ def traits(program: PythonProgram) -> frozenset[str]:
 
 
 def mechanisms(program: PythonProgram) -> frozenset[str]:
-    """The words for what an ordinary operator cannot do instead.
+    """The words for operations that no ordinary operator can replace.
 
-    A reduced program fails only with all that it has. So a program with a mechanism that a known
-    bug does without fails for another cause.
+    A reduced program fails only with all of its parts. So if it has a mechanism that a known bug
+    does not need, it fails for another cause.
     """
     special = _SPECIAL | _SPECIAL_KINDS | BUILTINS | BEYOND_OPERATORS
     return frozenset(words(program) & special) - _PLAIN

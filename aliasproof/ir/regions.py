@@ -1,14 +1,14 @@
-"""Byte regions: which bytes of memory a view covers. Every question of overlap is asked in bytes.
+"""Byte regions: which bytes of memory a view covers. All overlap is computed in bytes.
 
-`overlap` and `overlaps_itself` are exact. Both reduce to one question, a bounded subset sum.
-`_reaches` answers it in closed form for the layouts that most views have (slices, transposes,
-expands, windows of dense bases), and by search otherwise. The harness asks it for each pair of
+`overlap` and `overlaps_itself` are exact. Both reduce to one problem, a bounded subset sum.
+`_reaches` solves it in closed form for the layouts that most views have (slices, transposes,
+expands, windows of dense bases), and by search otherwise. The harness does so for each pair of
 operands of each instruction of each program, so the code uses integers and no arrays.
 
 `numpy.shares_memory` (`solve_diophantine` in numpy's `mem_overlap.c`) is exact as well, but it
-merges equal strides and then searches depth first, so it may take exponential time unless asked to
-give up. Here strides that divide each other need no search, and the rest of a search goes to a bit
-set of bounded size where one fits.
+merges equal strides and then searches depth first, so it may take exponential time unless limited.
+Here strides that divide each other need no search, and the rest of a search goes to a bit set of
+bounded size if one fits.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ def reach(sizes: Sequence[Argument], strides: Sequence[Argument]) -> int:
 # --- regions --------------------------------------------------------------------------------------
 
 
-# Searching beats the bit set while a dimension leaves few choices, as most views of one dense base
-# do.
+# Searching is faster than the bit set if a dimension leaves few choices, as for most views of one
+# dense base.
 _FEW_CHOICES = 16
 # The largest bit set, in bits (512 KiB, some milliseconds). For larger windows the search is faster
 # in practice, though its time has no bound.
@@ -110,7 +110,7 @@ class Region:
     def addresses(self) -> npt.NDArray[np.int64]:
         """The address mask: every byte address of the region once, ascending.
 
-        It takes memory in proportion to `numel * itemsize`, so call it on small regions only.
+        It needs memory in proportion to `numel * itemsize`, so call it only on small regions.
         """
         addresses = np.array([self.start], dtype=np.int64)
         for size, stride in zip((*self.sizes, self.itemsize), (*self.strides, 1), strict=True):
@@ -120,9 +120,9 @@ class Region:
 
 
 def covers(outer: Region, inner: Region) -> bool:
-    """Whether each byte of the inner region is one of the outer region; exact.
+    """True if each byte of the inner region is one of the outer region; exact.
 
-    For an outer region with gaps, it takes as many bytes of memory as the region spans.
+    For an outer region with gaps, it needs as many bytes of memory as the region spans.
     """
     low, end = outer.interval
     inner_low, inner_end = inner.interval
@@ -145,7 +145,7 @@ def _entries(per_byte: npt.NDArray[np.bool_], region: Region, low: int) -> npt.N
 
 
 def overlap(a: Region, b: Region) -> bool:
-    """Whether two regions of one address space have a byte in common; exact."""
+    """True if two regions of one address space have a byte in common; exact."""
     # Most pairs are far apart, so the intervals decide first.
     low_a, end_a = a.interval
     low_b, end_b = b.interval
@@ -166,7 +166,7 @@ def overlap(a: Region, b: Region) -> bool:
 
 
 def overlaps_itself(a: Region) -> bool:
-    """Whether two different elements of a region share a byte; exact."""
+    """True if two different elements of a region share a byte; exact."""
     if 0 in a.sizes:
         return False
     # From the smallest stride to the largest, which decides nested layouts without a search. The
@@ -174,10 +174,10 @@ def overlaps_itself(a: Region) -> bool:
     dims = sorted(
         (abs(stride), size) for size, stride in zip(a.sizes, a.strides, strict=True) if size > 1
     )
-    # The bytes that an element and its neighbours along the dims so far span.
+    # The number of bytes that an element and its neighbours along the dims so far span.
     extent = a.itemsize
     for position, (stride, size) in enumerate(dims):
-        # A stride that steps over all smaller dims, as in any layout that nests, shares nothing.
+        # A stride that steps over all smaller dims, as in any nested layout, shares nothing.
         if stride < extent and _returns(dims[:position], stride, size, extent, a.itemsize):
             return True
         extent += (size - 1) * stride
@@ -187,10 +187,11 @@ def overlaps_itself(a: Region) -> bool:
 def _returns(
     below: list[tuple[int, int]], stride: int, size: int, extent: int, itemsize: int
 ) -> bool:
-    """Whether steps in the dims `below` can undo 1 to `size - 1` steps of `stride`.
+    """True if steps in the dims `below` can undo 1 to `size - 1` steps of `stride`.
 
-    Undone means less than an element apart, so that the two elements share a byte. Their indices
-    differ in some dims; this is the one with the largest stride, counted from the lower index.
+    They undo them if the two elements are less than an element apart, so that they share a byte.
+    Their indices differ in some dims; this is the one with the largest stride, counted from the
+    lower index.
     """
     # The dims below step from -reach to +reach; shift them to start from 0.
     reach = extent - itemsize
@@ -218,7 +219,7 @@ def _add_terms(terms: dict[int, int], region: Region) -> None:
 
 
 def _reaches(terms: list[tuple[int, int]], low: int, high: int) -> bool:
-    """Whether a sum of `stride * x`, with `0 <= x <= count` per term, can be in `[low, high]`.
+    """True if a sum of `stride * x`, with `0 <= x <= count` per term, can be in `[low, high]`.
 
     The terms are `(stride, count)`; the strides are positive and distinct, the largest first. Each
     iteration keeps the answer, and either drops a term or divides by a common divisor. So layouts

@@ -1,4 +1,4 @@
-"""Facts about operators, read from their schemas (`OpOverload._schema`), never from names alone."""
+"""Facts about operators, read from their schemas (`OpOverload._schema`), not only from names."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ _TOUCHES_FILES = {"aten.from_file.default", "aten.from_file.out"}
 
 
 class Kind(Enum):
-    """What a schema says an operator does with storage."""
+    """How an operator uses storage, by its schema."""
 
     FUNCTIONAL = "functional"  # fresh outputs, no argument written
     VIEW = "view"  # outputs may alias an argument, no argument written
     IN_PLACE = "in-place"  # writes to its first argument
-    OUT = "out="  # writes to arguments passed for that purpose alone
+    OUT = "out="  # writes only to arguments passed for that purpose
     MUTATING = "mutating"  # writes to other arguments than the first
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What the schema of an operator says.
+    """The facts in the schema of an operator.
 
     `writes` are the indices (into `schema.arguments`) of the arguments that the op writes.
     `overwrites` are those among them whose old contents it does not read: `out=` arguments, and
@@ -47,21 +47,21 @@ class Facts:
     random: bool
 
 
-# No schema says whether the old contents are read, hence the two lists.
+# No schema says whether the old contents are read, so these two lists do.
 _PLAIN_STORES = {
     *("aten.copy_.default", "aten.fill_.Scalar", "aten.fill_.Tensor", "aten.zero_.default"),
 }
-# These compute element by element, and torch tags none of their forms, or one only.
+# These compute element by element, and torch tags none of their forms, or only one.
 _UNTAGGED = {
     *("_add_relu", "floor_divide", "hardswish", "masked_fill", "gcd", "lcm", "threshold"),
     "__irshift",
-    # Other names, and ops that call only pointwise ones.
+    # Other names, and ops that call only pointwise ops.
     *("absolute", "arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctan2", "arctanh", "clip"),
     *("divide", "true_divide", "fix", "float_power", "greater", "greater_equal", "less"),
     *("less_equal", "multiply", "negative", "not_equal", "relu6", "selu", "square", "subtract"),
     *("__and", "__or", "__xor", "__iand", "__ior", "__ixor"),
 }
-# By the index of the argument: the noise is drawn here, and never read.
+# By the index of the argument: the op draws the noise, and never reads the old contents.
 _OVERWRITTEN = {"aten.rrelu_with_noise.default": (1,), "aten.rrelu_with_noise_.default": (1,)}
 _RANDOM_STORES = {
     *("uniform_", "normal_", "bernoulli_", "random_"),
@@ -80,14 +80,14 @@ def resolve(name: str) -> OpOverload:
             f"'{name}' is not an operator name;"
             " write namespace.operator.overload, such as aten.add.Tensor"
         )
-    # A program comes from a file and is run: it must not be able to open another file.
+    # A program may come from a file, and running it must not be able to open another file.
     if name in _TOUCHES_FILES:
         raise UserError(f"operator '{name}' touches files, so a program may not use it")
-    # `torch.ops` creates namespaces for any name, but packets and overloads for known ones only.
+    # `torch.ops` creates namespaces for any name, but packets and overloads only for known ones.
     namespace, operator, overload = name.split(".")
     packet = getattr(getattr(torch.ops, namespace), operator, None)
     if packet is None and namespace == "prims":
-        # Inductor registers some of its own, which its decompositions call.
+        # Inductor registers some prims of its own, which its decompositions call.
         importlib.import_module("torch._inductor.inductor_prims")
         packet = getattr(torch.ops.prims, operator, None)
     op = getattr(packet, overload, None)
@@ -115,7 +115,7 @@ def _names_of_overloads(namespace: str) -> list[str]:
 
 @functools.cache
 def is_composite(op: OpOverload) -> bool:
-    """True if calling the op calls other ops: a trace shows those, and not every trace the same."""
+    """True if the op calls other ops: a trace shows those instead, and traces may differ."""
     return torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), "CompositeImplicitAutograd")
 
 
@@ -144,7 +144,7 @@ def facts(op: OpOverload) -> Facts:
 
 @functools.cache
 def has_fake_kernel(op: OpOverload) -> bool:
-    """True if fake tensors have a kernel for the op, which gives sizes without data."""
+    """True if fake tensors have a kernel for the op, which returns sizes without data."""
     if op.namespace != "aten":  # `torch.library` keeps these elsewhere
         return True
     composite = ("ImplicitAutograd", "ExplicitAutograd", "ExplicitAutogradNonFunctional")
@@ -153,7 +153,7 @@ def has_fake_kernel(op: OpOverload) -> bool:
 
 
 def _is_pointwise(op: OpOverload) -> bool:
-    """Whether the op, or its functional form, has the tag. Of many ops torch tags that one only."""
+    """True if the op, or its functional form, has the tag: torch often tags only the latter."""
     if torch.Tag.pointwise in op.tags:
         return True
     name = op.overloadpacket.__name__.rstrip("_")

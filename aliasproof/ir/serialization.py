@@ -1,7 +1,7 @@
 """The JSON form of a `Program`.
 
-Reading it executes nothing. A mistake in it is a `UserError` that names the location. The keys are
-the fields of the dataclasses; those with a default may be left out. An argument that JSON can
+Reading it executes nothing. An error in it is a `UserError` that names the location. The keys are
+the fields of the dataclasses; fields with a default may be left out. An argument that JSON can
 express is written as itself, a tuple as a list. The others become {"ref": "x0"},
 {"dtype": "float32"} or {"float": "-inf"}.
 """
@@ -31,39 +31,39 @@ from aliasproof.ir.validation import Defect, validate
 
 # --- memory bound ---------------------------------------------------------------------------------
 #
-# What a program from a file allocates, before it runs: its calls on fake tensors have no data.
+# The allocations of a program from a file, before it runs: its calls on fake tensors have no data.
 #
-# A few bytes of JSON can ask for terabytes: `expand` to 4e9 elements costs nothing, and a `clone`
-# of that ends the machine. So the calls are made on fake tensors first (sizes, strides and dtypes,
-# from the same kernels that PyTorch's compilers use), and each tensor that one of them gives is
-# counted. Views count as often as they repeat elements, since a write to one takes as long as its
-# elements.
+# A few bytes of JSON can request terabytes: `expand` to 4e9 elements costs nothing, and a `clone`
+# of that brings the machine down. So the calls are made on fake tensors first (sizes, strides and
+# dtypes, from the same kernels that PyTorch's compilers use), and each tensor that they return is
+# counted. Views count as often as they repeat elements, since a write to a view takes as long as
+# its elements.
 #
-# A fake kernel can raise where eager does not, and some operators have none. Some results are as
-# large as the data says (`nonzero`). Then the result is replaced by a *stand-in*, which is as
-# large as the arguments of the call allow, and the calls after it are made on that.
+# A fake kernel can raise where eager does not, and some operators have none. The size of some
+# results depends on the data (`nonzero`). Then a *stand-in* replaces the result. It is as large as
+# the arguments of the call allow, and later calls use it.
 #
-# What a kernel allocates within itself is not seen. The processes that run a program have a limit
-# of memory for that (`aliasproof.processes.isolation`).
+# Memory that a kernel allocates internally is not counted. For that, the processes that run a
+# program have a memory limit (`aliasproof.processes.isolation`).
 
 
 LARGEST = 256 * 2**20  # bytes of one tensor; an input has 64 MiB at most
 MOST_TOGETHER = 2**30  # bytes of all storages
 MOST_TOUCHED = 32 * 2**30  # bytes that calls read and write together: about a minute
-MOST_DIMENSIONS = 64  # as many as kernels take
+MOST_DIMENSIONS = 64  # the limit of kernels
 MOST_CALLS = 100_000  # ATen calls. A call of a composite op makes several.
-MOST_RESULTS = 10_000  # tensors that one call gives
-# For stand-ins: a larger number may be a size. What is far above is the open end of a slice.
+MOST_RESULTS = 10_000  # tensors that one call returns
+# For stand-ins: a larger number may be a size. Numbers far above are the open end of a slice.
 LARGE_NUMBER, OPEN_END = 2**20, 2**62
 
 
 class TooLarge(Exception):
-    """A call gives more than is allowed. The message says what."""
+    """A call returns or uses more than is allowed. The message says what."""
 
 
 def require_bounded(program: Program) -> None:
     """Raises `UserError` with the instruction, if a call of the program is too large to run."""
-    # Modes of the caller, such as one that watches calls, must not see these.
+    # Modes of the caller, such as one that watches calls, must not see these calls.
     with _quiet(), _disable_current_modes(), torch.no_grad(), _without_data(), _Sizes():
         storages = [torch.empty(storage.nbytes, dtype=torch.uint8) for storage in program.storages]
         values = {view.name: _fake_input(storages, view) for view in program.inputs}
@@ -77,7 +77,7 @@ def require_bounded(program: Program) -> None:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Without the log of fake tensors, which has a stack for each call that fails."""
+    """Turn off the log of fake tensors, which has a stack for each call that fails."""
     logger = logging.getLogger("torch._subclasses.fake_tensor")
     level = logger.level
     logger.setLevel(logging.CRITICAL + 1)
@@ -88,7 +88,7 @@ def _quiet() -> Iterator[None]:
 
 
 def _without_data() -> FakeTensorMode:
-    # By default, it runs the kernel itself, on zeros, of an op that has none for fake tensors.
+    # By default, if an op has no kernel for fake tensors, the mode runs its kernel on zeros.
     return FakeTensorMode(allow_fallback_kernels=False)
 
 
@@ -99,7 +99,7 @@ def _fake_input(storages: Sequence[torch.Tensor], view: Input) -> torch.Tensor:
 
 
 def _execute(instruction: Instruction, values: dict[str, torch.Tensor]) -> None:
-    """Run an instruction on fake tensors, and give its results stand-ins if that fails."""
+    """Run an instruction on fake tensors; if that fails, its results become stand-ins."""
     try:
         execute(instruction, values)
     except TooLarge:
@@ -116,14 +116,14 @@ def _execute(instruction: Instruction, values: dict[str, torch.Tensor]) -> None:
 
 
 def _stand_in_bytes(instruction: Instruction, values: Mapping[str, torch.Tensor]) -> int:
-    """How large the results of a call can be: operands are broadcast, and repeated."""
+    """The largest possible result of a call in bytes: operands are broadcast, and repeated."""
     arguments = (instruction.args, tuple(value for _, value in instruction.kwargs))
     sizes = sorted(_nbytes(values[name]) for name in {*names_in(arguments)})
     return math.prod(sizes[-2:]) * math.prod(_factors(arguments))
 
 
 def _factors(argument: Argument, *, in_list: bool = False) -> Iterator[int]:
-    """The numbers that can be a size: those in lists, and large ones."""
+    """The numbers that can be a size: numbers in lists, and large ones."""
     if isinstance(argument, tuple):
         for element in argument:
             yield from _factors(element, in_list=True)
@@ -141,7 +141,7 @@ def _nbytes(tensor: torch.Tensor) -> int:
 
 @dataclass(eq=False)
 class _Sizes(TorchDispatchMode):
-    """Counts what calls give. Raises `TooLarge`."""
+    """Counts the tensors that calls return. Raises `TooLarge`."""
 
     calls: int = 0
     together: int = 0
@@ -189,7 +189,7 @@ class _Sizes(TorchDispatchMode):
 
 
 def _require_short_lists(func: Callable[..., Any], args: Sequence[Any]) -> None:
-    """Before the call, since long lists of sizes or results take long, also on fake tensors."""
+    """Check before the call, since long lists of sizes or results take long, even on fakes."""
     if not isinstance(func, OpOverload) or not args:
         return
     gives_list = any(str(returned.type) == "List[Tensor]" for returned in func._schema.returns)
@@ -213,7 +213,7 @@ DEEPEST = 8  # nesting of lists in an argument; no operator takes more than two
 
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 
-# All names, also the short ones: torch.float is torch.float32. `dtype_name` gives the written one.
+# All names, also the short ones: torch.float is torch.float32. `dtype_name` is the written name.
 DTYPE_BY_NAME: dict[str, torch.dtype] = {
     name: dtype for name, dtype in vars(torch).items() if isinstance(dtype, torch.dtype)
 }
@@ -236,7 +236,7 @@ def to_json(program: Program) -> dict[str, Json]:
     return {
         "version": VERSION,
         "seed": program.seed,
-        # As in older files, which have no keys for these.
+        # Left out at their defaults, since older files do not have these keys.
         **({} if program.fill == "plain" else {"fill": program.fill}),
         **({} if program.device == CPU else {"device": program.device}),
         "storages": [_storage_to_json(storage) for storage in program.storages],
@@ -263,7 +263,7 @@ def _input_to_json(view: Input) -> dict[str, Json]:
         "sizes": list(view.sizes),
         "strides": list(view.strides),
         "offset": view.offset,
-        # As in older files, which have no key for it.
+        # Left out at its default, since older files do not have this key.
         **({"static": True} if view.static else {}),
     }
 
@@ -274,7 +274,7 @@ def _instruction_to_json(instruction: Instruction) -> dict[str, Json]:
         "args": [_argument_to_json(argument) for argument in instruction.args],
         "kwargs": {key: _argument_to_json(argument) for key, argument in instruction.kwargs},
         "results": list(instruction.results),
-        # As in older files, which have no key for it.
+        # Left out at its default, since older files do not have this key.
         **({} if instruction.grad else {"grad": False}),
     }
 
@@ -296,7 +296,7 @@ def _argument_to_json(argument: Argument) -> Json:
 
 def dumps(program: Program) -> str:
     """The program as JSON text with one storage, input or instruction per line."""
-    # `json.dumps(indent=2)` would give each number of a shape a line of its own.
+    # `json.dumps(indent=2)` would put each number of a shape on a line of its own.
     fields = (f"  {json.dumps(key)}: {_lines(value)}" for key, value in to_json(program).items())
     return "{\n" + ",\n".join(fields) + "\n}\n"
 
@@ -329,7 +329,7 @@ def _json_value(text: str) -> object:
         message = f"line {error.lineno} column {error.colno}: not JSON: {error.msg}"
         raise UserError(message) from error
     except (ValueError, RecursionError) as error:
-        # An integer of over 4,300 digits, or thousands of opening brackets.
+        # The text has an integer of over 4,300 digits, or thousands of opening brackets.
         raise UserError(f"not a program: {shown(str(error))}") from error
 
 
@@ -349,7 +349,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def from_json(data: object) -> Program:
-    """The well-formed program that `to_json` wrote, which is not too large to run.
+    """The well-formed program that `to_json` wrote, if it is not too large to run.
 
     Raises `UserError` that names the location of the defect.
     """
@@ -376,7 +376,7 @@ def from_json(data: object) -> Program:
 def _without_version(data: object) -> object:
     """The same object without the key `version`, whose value is checked.
 
-    It is checked before anything else, because another version has other keys.
+    It is checked first, because another version has other keys.
     """
     if not isinstance(data, dict):
         return data
@@ -429,7 +429,7 @@ def _instruction(data: object, location: str) -> Instruction:
 
 def _keyword_argument(key: object, value: object, location: str) -> tuple[str, Argument]:
     key = _text(key, location)
-    # A location is part of a one-line message, so it repeats only a key that is a plain name.
+    # The location is part of a one-line message, so it repeats a key only if it is a plain name.
     if key.isascii() and key.isidentifier():
         location = f"{location}.{key}"
     return key, _argument(value, location)
@@ -531,7 +531,7 @@ def _boolean(data: object, location: str) -> bool:
 
 
 def _integer(data: object, location: str) -> int:
-    # To Python, true is the integer 1; in a file it is a mistake.
+    # To Python, true is the integer 1, but in a file it is an error.
     if not (isinstance(data, int) and not isinstance(data, bool)):
         raise _type_error("an integer", data, location)
     return data

@@ -53,7 +53,7 @@ class StorageSet:
     """A set of storages, by identity."""
 
     def __init__(self) -> None:
-        # A weak reference frees the data and keeps the identity, so that no later storage has it.
+        # A weak reference frees the data but keeps the identity, so that no later storage gets it.
         self._storages: dict[int, StorageWeakRef] = {}
 
     def add(self, tensor: torch.Tensor) -> None:
@@ -62,7 +62,7 @@ class StorageSet:
         self._storages[storage._cdata] = StorageWeakRef(storage)
 
     def add_new(self, tensors: Sequence[torch.Tensor], known: Sequence[torch.Tensor]) -> None:
-        """Add the storages of tensors that no known tensor has."""
+        """Add the storages of tensors that are not storages of known tensors."""
         others = {tensor.untyped_storage()._cdata for tensor in known}
         for tensor in tensors:
             if tensor.untyped_storage()._cdata not in others:
@@ -88,7 +88,7 @@ Number: TypeAlias = "bool | int | float | complex"
 
 
 def element_value(text: str, dtype: torch.dtype) -> Number:
-    """The number that a text means in a dtype. Raises `ValueError` if it means none."""
+    """The number that a text means in a dtype. Raises `ValueError` if it is not one."""
     if dtype == torch.bool:
         if text not in ("0", "1"):
             raise ValueError(f"a bool is 0 or 1, not {text}")
@@ -104,17 +104,17 @@ def element_value(text: str, dtype: torch.dtype) -> Number:
 
 
 def element_text(value: Number) -> str:
-    """The text of an element: what `element_value` reads back."""
+    """The text of an element, which `element_value` reads back."""
     if isinstance(value, bool):
         return str(int(value))
-    # An integral value is written without a point, where that is short and keeps the sign of 0.
+    # An integral value is written without a point, if that is short and keeps the sign of 0.
     if isinstance(value, float) and value.is_integer() and 0 < abs(value) < 2**53:
         return str(int(value))
     return str(value)
 
 
 def explicit_values(storage: Storage) -> torch.Tensor:
-    """The data of a storage with values of its own, which are repeated up to its length."""
+    """The data of a storage with explicit values, which are repeated up to its length."""
     numbers = [element_value(text, storage.dtype) for text in storage.values]
     repeated = itertools.islice(itertools.cycle(numbers), storage.length)
     return torch.tensor(list(repeated), dtype=storage.dtype)

@@ -1,7 +1,7 @@
-"""Reading the text of a stored file: of a program, a finding, a run.
+"""Reading the text of a stored file: a program, a finding, a run.
 
-Such a file can come from anywhere, so it may be a pipe without an end, a device, gigabytes, or a
-link to what the reader did not mean to read.
+Such a file can come from anywhere. It may be a pipe without an end, a device, gigabytes, or a link
+to a file that the reader did not mean to read.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from pathlib import Path
 
 from aliasproof.ir.errors import UserError
 
-MOST_BYTES = 32 * 2**20  # a program of 10,000 instructions takes two million
+MOST_BYTES = 32 * 2**20  # a program of 10,000 instructions needs two million
 
 
 def read_text(path: Path, *, within: Path | None = None) -> str:
     """The text of a regular file in UTF-8. Raises `UserError` with the path.
 
-    If it is in a folder `within` which it belongs to, it is no link out of that folder.
+    `within` is the folder that it belongs to, if any: then a link out of that folder is refused.
     """
     if within is not None and not path.resolve().is_relative_to(within.resolve()):
         raise UserError(f"{path} is a link out of its folder; put a copy in its place")
     try:
-        # Without waiting for a writer, if it is a pipe.
+        # O_NONBLOCK: opening a pipe must not wait for a writer.
         with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
             status = os.fstat(file.fileno())
             if not stat.S_ISREG(status.st_mode):

@@ -1,9 +1,9 @@
-"""What makes a `Program` well formed, as a table of rules.
+"""The rules of a well-formed `Program`, as a table.
 
-A well-formed program can be printed, written, read and handed to the dispatcher. The rules do not
+A well-formed program can be printed, written, read and passed to the dispatcher. The rules do not
 decide whether eager accepts its sizes, or whether it is defined in eager. They accept every call
-that an ATen overload accepts, except implicit conversions that would hide a tensor: a tensor for a
-number, and a tensor for the list of its rows.
+that an ATen overload accepts, except implicit conversions that would hide a tensor: a tensor as a
+number, and a tensor as the list of its rows.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from aliasproof.ir.values import FILLS
 
 @dataclass(frozen=True, slots=True)
 class Defect:
-    """What is wrong with a program, and at which location, such as `instructions[3].args[1]`."""
+    """An error in a program, and its location, such as `instructions[3].args[1]`."""
 
     location: str
     message: str
@@ -58,7 +58,7 @@ def fits_int64(value: int) -> bool:
     return -(2**63) <= value < 2**63
 
 
-# --- rules, in the order of `RULES`, which says what each is for ----------------------------------
+# --- rules, in the order of `RULES`, which has the reason for each --------------------------------
 
 
 # The limit for all storages together, and for one view, whose repeated elements count each time.
@@ -116,8 +116,8 @@ def device_known(program: Program) -> Iterator[Defect]:
 
 def names_printable(program: Program) -> Iterator[Defect]:
     for location, name in definitions(program):
-        # Python folds other letters when it reads source ("ﬁ" becomes "fi"), so such a name would
-        # come back changed.
+        # Python normalises other letters when it reads source ("ﬁ" becomes "fi"), so such a name
+        # would come back changed.
         if not (name.isascii() and name.isidentifier()) or keyword.iskeyword(name):
             message = f"{shown(name)} is not a name; write an ASCII Python identifier, such as x0"
             yield Defect(location, message)
@@ -200,8 +200,8 @@ def layout_in_range(program: Program) -> Iterator[Defect]:
 
 def views_small(program: Program) -> Iterator[Defect]:
     for index, view in enumerate(program.inputs):
-        # A size of 0 does not excuse the others: PyTorch multiplies them all and refuses a product
-        # of over 64 bits.
+        # A size of 0 does not make the others harmless: PyTorch multiplies them all and refuses a
+        # product of over 64 bits.
         numel = math.prod(max(size, 1) for size in view.sizes)
         if numel * view.dtype.itemsize > MOST_BYTES:
             yield Defect(
@@ -236,10 +236,10 @@ def _end(view: Input) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """What the schema says of one argument.
+    """The schema of one argument.
 
     `repeats` is true for lists with a length, such as int[2], for which one number is enough.
-    `wraps` is true for tensors for which the dispatcher takes a number, too.
+    `wraps` is true for tensors for which the dispatcher also accepts a number.
     """
 
     name: str
@@ -251,7 +251,7 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class CallSchema:
-    """What the schema of an overload says of its arguments and results.
+    """The arguments and results of an overload, by its schema.
 
     Positional arguments may be given by name.
     """
@@ -261,9 +261,9 @@ class CallSchema:
     returns: tuple[str, ...]
 
 
-# `x + 2` is `aten.add.Tensor(x, 2)` in a graph that Dynamo captures: a tensor without dimensions
-# that promotes as a number does. Torch does so for these (`should_allow_numbers_as_tensors` in
-# torch/csrc/utils/python_arg_parser.cpp).
+# In a graph that Dynamo captures, `x + 2` is `aten.add.Tensor(x, 2)`: the number counts as a tensor
+# without dimensions that promotes as a number does. Torch allows it for these ops
+# (`should_allow_numbers_as_tensors` in torch/csrc/utils/python_arg_parser.cpp).
 WRAPPING = {"add", "sub", "mul", "div", "true_divide", "floor_divide"}
 
 
@@ -297,7 +297,7 @@ def call_schema(op: str) -> CallSchema:
 def ops_known(program: Program) -> Iterator[Defect]:
     for index, instruction in enumerate(program.instructions):
         location = f"instructions[{index}].op"
-        # `resolve` repeats the name in its message, so a long or unprintable one is caught before.
+        # `resolve` repeats the name in its message, so long or unprintable names are refused first.
         if not re.fullmatch(r"[\w.]{1,200}", instruction.op, re.ASCII):
             name = shown(instruction.op)
             message = f"{name} is not an operator name; write one such as aten.add.Tensor"
@@ -425,7 +425,7 @@ def _is_number(argument: Argument) -> bool:
 
 
 def _is_word(argument: Argument) -> bool:
-    # Modes such as "floor". A program comes from a file and is run, so no text can be a path.
+    # Modes such as "floor". A program may come from a file and is run, so no text can be a path.
     return isinstance(argument, str) and re.fullmatch(r"\w{1,40}", argument, re.ASCII) is not None
 
 
@@ -437,7 +437,7 @@ KINDS: dict[str, Callable[[Argument], bool]] = {
     "number": _is_number,
     "str": _is_word,
     "Device": lambda argument: isinstance(argument, str) and is_device_name(argument),
-    # The dispatcher takes the next three as the integers of their C++ enumerations. Only dtypes
+    # The dispatcher accepts the next three as the integers of their C++ enumerations. Only dtypes
     # have a value of their own in a program.
     "ScalarType": lambda argument: isinstance(argument, torch.dtype) or _is_int(argument),
     "Layout": _is_int,
@@ -496,21 +496,21 @@ def validate(program: Program) -> None:
 def first_defect(program: Program) -> Defect | None:
     """The first defect in the order of `RULES`.
 
-    Later defects have no meaning, because each rule relies on those before it.
+    Later defects are meaningless, because each rule relies on the rules before it.
     """
     return next((defect for rule in RULES for defect in rule(program)), None)
 
 
 RULES: tuple[WellFormednessRule, ...] = (
-    # The checks below look at all parts one by one.
+    # The checks below visit all parts one by one, so there must be few.
     few_parts,
     # The seed enters arithmetic on int64 tensors.
     seed_in_64_bits,
     # The fill is one that `aliasproof.ir.values` knows.
     fill_known,
-    # How autograd sees a storage.
+    # Autograd sees a storage in one of the known ways.
     gradients_known,
-    # Whether the device is there is another question.
+    # This does not check whether the device is available.
     device_known,
     # Printed source contains the names as they are.
     names_printable,

@@ -14,7 +14,7 @@ from aliasproof.ir.storages import Number, bytes_of, explicit_values
 
 # --- special values -------------------------------------------------------------------------------
 #
-# The fill *special*: values at which inverses and rewrites that are right in algebra are wrong.
+# The fill *special*: values for which inverses and rewrites that are right in algebra are wrong.
 #
 # `base + (new - base)` is `new` for small integers, and NaN or 0 for infinity, NaN or 1e20. A
 # rewrite of `x + 0` to `x` changes -0.0.
@@ -23,7 +23,7 @@ from aliasproof.ir.storages import Number, bytes_of, explicit_values
 INDEX_DTYPES = (torch.int64, torch.int32)
 
 # From one position to the next. A power of two is coprime to the odd number of choices below, so
-# each of them has its turn.
+# each choice has its turn.
 STEP = 4
 
 
@@ -33,9 +33,9 @@ def special_values(
     """The 1-d tensor `plain`, with about half of its elements replaced by special values.
 
     `positions` are the positions of its elements in the order of counting, and `index` is that of
-    the storage in its program. What stays distinguishes an element from its neighbour.
+    the storage in its program. The plain elements that stay tell an element from its neighbour.
 
-    A storage of a dtype of indices is replaced if the sum of index and seed is even. The others
+    A storage of an index dtype is replaced only if the sum of index and seed is even. The others
     keep values that can serve as indices. Bools have no special values.
     """
     dtype = plain.dtype
@@ -45,7 +45,7 @@ def special_values(
     values = []
     for position, value in zip(positions, plain.tolist(), strict=True):
         turn = STEP * position + index + seed
-        # Of a complex value, one part or both are replaced: both turns have other periods.
+        # For a complex value, one part or both are replaced: the turns have different periods.
         chosen = [_choice(part, turn + shift * position) for shift, part in enumerate(parts)]
         values.append(_special_number(value, chosen))
     return torch.tensor(values, dtype=dtype)
@@ -75,7 +75,7 @@ def _represents(dtype: torch.dtype, number: float) -> bool:
 
 
 def _choice(numbers: Sequence[Number], turn: int) -> Number | None:
-    """The number whose turn it is; None in every second turn, where the plain value stays."""
+    """The number whose turn it is; None in every second turn, in which the plain value stays."""
     turn %= 2 * len(numbers) + 1
     return numbers[turn] if turn < len(numbers) else None
 
@@ -97,10 +97,10 @@ def _special_number(value: Number, chosen: Sequence[Number | None]) -> Number:
 T = TypeVar("T")
 
 FILLS = ("plain", "special")
-# Dynamo keeps in this attribute that an input stays at its address, such as a module's buffer.
+# In this attribute, Dynamo notes that an input stays at its address, such as a module's buffer.
 STATIC = "_dynamo_static_input_type"
 
-# The largest integer up to which a narrow dtype represents all of them exactly.
+# For each narrow dtype, the largest n such that all integers up to n are exact.
 EXACT_INTEGERS = {
     torch.float16: 2048,
     torch.bfloat16: 256,
@@ -122,17 +122,17 @@ def storage_data(program: Program, index: int) -> torch.Tensor:
 def fill(storage: Storage, index: int, seed: int, kind: str = "plain") -> torch.Tensor:
     """A 1-d tensor of `storage.length` elements: its own values, or else those of the fill.
 
-    *plain*: small integers, distinct where the dtype can represent that. The dtypes of indices
-    count from 0, so that the values can serve as such. The others count from 1, so that no product
-    vanishes, and start again where they are no longer exact. A seed other than 0 permutes them; a
-    storage with another `index` in the same program has other values.
+    *plain*: small integers, distinct if the dtype can represent that. Index dtypes count from 0, so
+    that the values can serve as indices. The others count from 1, so that no product vanishes, and
+    start again where integers are no longer exact. A seed other than 0 permutes them; a storage
+    with another `index` in the same program has other values.
 
     *special*: about half of these are replaced (see `aliasproof.ir.values`).
     """
     return _contents(storage, index, seed, kind).clone()
 
 
-# A program is filled several times in a row: for eager, for the target, for its build.
+# A program is filled several times in a row: for eager, for the target, and for its build.
 @functools.lru_cache(maxsize=64)
 def _contents(storage: Storage, index: int, seed: int, kind: str) -> torch.Tensor:
     if storage.values:
@@ -155,7 +155,7 @@ def _plain(storage: Storage, positions: torch.Tensor, index: int) -> torch.Tenso
         values = values % EXACT_INTEGERS[storage.dtype]
     values = values + 1
     if storage.dtype.is_complex:
-        # The imaginary part runs backwards, so a swap of the two parts shows.
+        # The imaginary part counts backwards, so a swap of the two parts shows.
         imaginary = storage.length + 1 - positions
         parts = values.to(torch.float32), imaginary.to(torch.float32)
         return torch.complex(*parts).to(storage.dtype)
@@ -163,7 +163,7 @@ def _plain(storage: Storage, positions: torch.Tensor, index: int) -> torch.Tenso
 
 
 def _permutation(length: int, seed: int) -> torch.Tensor:
-    """The integers from 0 to `length - 1` in an order that the seed decides."""
+    """The integers from 0 to `length - 1`, in an order that depends on the seed."""
     positions = torch.arange(length, dtype=torch.int64)
     if not seed or length <= 1:
         return positions
@@ -195,9 +195,9 @@ def input_tensors(program: Program) -> list[torch.Tensor]:
 def clone_inputs(inputs: Sequence[T], device: str | None = None) -> list[T]:
     """Fresh tensors with equal data, strides, offsets, and the same sharing of storages.
 
-    A static tensor stays static, one that occurs twice in the list stays one object, views of one
-    base stay that (AOTAutograd treats them in another way), and what is not a tensor stays as it
-    is. The tensors are on `device`, or each on its own if none is given.
+    A static tensor stays static. A tensor that occurs twice in the list becomes one object. Views
+    of one base stay views of one base (AOTAutograd treats them differently). A value that is not a
+    tensor is returned unchanged. The tensors are on `device`, or each on its own if none is given.
     """
     storages: dict[int, torch.UntypedStorage] = {}
     clones: dict[int, torch.Tensor] = {}
@@ -206,11 +206,11 @@ def clone_inputs(inputs: Sequence[T], device: str | None = None) -> list[T]:
         if id(tensor) in clones:
             return clones[id(tensor)]
         storage, base = tensor.untyped_storage(), tensor._base
-        # A caller can have given the view other data.
+        # A caller may have assigned other data to the view.
         of_base = base is not None and base.untyped_storage()._cdata == storage._cdata
         if of_base and base.dtype == tensor.dtype:
             layout = tensor.shape, tensor.stride(), tensor.storage_offset()
-            # As callers make views: no autograd forbids to write them.
+            # As callers make views: autograd does not forbid writes to them.
             with torch.enable_grad():
                 made = _static_as(tensor, clone(base).as_strided(*layout))
         else:
@@ -241,7 +241,7 @@ def _static_as(tensor: torch.Tensor, made: torch.Tensor) -> torch.Tensor:
 
 def clone_storage(storage: torch.UntypedStorage, device: str | None = None) -> torch.UntypedStorage:
     """A new storage with equal bytes, on `device`, or on the same device if none is given."""
-    # Between devices as a tensor: storages are not copied between all of them.
+    # Between devices as a tensor, since storages cannot be copied between all of them.
     copied: torch.UntypedStorage = (
         storage.clone()
         if device is None
