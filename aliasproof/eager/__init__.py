@@ -1,1 +1,1 @@
-"""What eager defines, and how exactly: definedness, rounding, and a trace of a run."""
+"""What is defined in eager, and how exactly: definedness, rounding, and a trace of a run."""

@@ -2,8 +2,8 @@
 
 PyTorch raises an error on some writes to overlapping memory and is silently undefined on others. A
 compiler may do anything there, so a program with such a call is discarded and never reported. Some
-calls run in one order on the device at hand, though nothing specifies it: these are *unspecified*,
-noted in the trace, and the program is compared. `Watch` sees every ATen call below a Python
+calls run in one order on the current device, though nothing specifies it: these are *unspecified*.
+The trace notes them, and the program is compared. `Watch` sees every ATen call below a Python
 function, so it judges programs and users' functions alike.
 """
 
@@ -64,17 +64,17 @@ from aliasproof.ir.values import clone_inputs
 
 aten = torch.ops.aten
 
-# They answer with a Python bool, and torch does not tag them.
+# These return a Python bool, and torch does not tag them.
 _UNTAGGED = {aten.equal.default, aten.is_nonzero.default}
 
 
 def is_data_dependent(op: OpOverload, arguments: Mapping[str, Any]) -> bool:
-    """True if no trace without tensor data can go on after this call."""
+    """True if a trace without tensor data cannot continue after this call."""
     if torch.Tag.data_dependent_output in op.tags or op in _UNTAGGED:
         return True
     if torch.Tag.dynamic_output_shape not in op.tags:
         return False
-    # Positions give an index its shape. Only the number of elements in a mask is data.
+    # The shape of an integer index does not depend on data, but the number of hits in a mask does.
     return op is not aten.index.Tensor or any(
         it is not None and it.dtype in (torch.bool, torch.uint8) for it in arguments["indices"]
     )
@@ -82,7 +82,7 @@ def is_data_dependent(op: OpOverload, arguments: Mapping[str, Any]) -> bool:
 
 @contextmanager
 def reads_noted(note: Callable[[str], None]) -> Iterator[None]:
-    """Note `tolist` and `numpy`, which read tensor data and call no operator."""
+    """Note calls of `tolist` and `numpy`, which read tensor data without calling an operator."""
 
     def noted(name: str) -> Callable[..., Any]:
         right = getattr(torch.Tensor, name)
@@ -114,9 +114,9 @@ _STEPS: dict[Any, Callable[..., Any]] = {
 
 
 def eager_steps(op: HigherOrderOperator) -> Callable[..., Any] | None:
-    """A function that calls the operators that `op` consists of; None if there is none in Python.
+    """A function that calls the operators of which `op` consists; None if Python has none.
 
-    A dispatch mode that meets `op` calls it within the mode.
+    A dispatch mode that meets `op` calls this function within the mode.
     """
     if op in _STEPS:
         return _STEPS[op]
@@ -140,7 +140,7 @@ class Undefined(Rejected):
     harmless = False  # the call can run on copies, to see whether eager refuses it
 
 
-# Zeros of autograd without memory. In a mode, kernels read it all the same: torch 2.13 crashes.
+# Zeros of autograd without memory. Within a mode, kernels still read them: torch 2.13 crashes.
 _IN_A_MODE: dict[OpOverload, OpOverload] = {aten._efficientzerotensor.default: aten.zeros.default}
 
 
@@ -150,11 +150,11 @@ _IN_A_MODE: dict[OpOverload, OpOverload] = {aten._efficientzerotensor.default: a
 class Watch(TorchDispatchMode):
     """Raises `Undefined` before a call that is undefined in eager, at any depth below a function.
 
-    A call that eager refuses raises eager's error: `require_defined` judges it where nothing
-    catches that. The watch leaves what happened in `trace`, and follows a higher-order operator
-    into what that calls.
-    Without `traces`, it only decides what is undefined, in less time, and the trace stays empty.
-    With a `fill`, a cast may meet values that its integer dtype does not have.
+    A call that eager refuses raises eager's error: `require_defined` turns that into `Undefined` if
+    nothing catches it. The watch records the run in `trace`, and follows a higher-order operator
+    into the calls that it makes. Without `traces`, it only decides what is undefined, which is
+    faster, and the trace stays empty. With a `fill`, a cast may meet values that its integer dtype
+    does not have.
     """
 
     supports_higher_order_operators = True
@@ -173,7 +173,7 @@ class Watch(TorchDispatchMode):
                 self.trace.rounding.mixed.add(tensor)
         self._uninitialised = UninitialisedMemory()
         self._noting: list[ExitStack] = []
-        self._undefined: Undefined | None = None  # the first one, whatever catches it
+        self._undefined: Undefined | None = None  # the first one, even if the function catches it
         self._refused: tuple[Exception, Undefined] | None = None  # the last such error of eager
         self._before_resize = 0  # bytes of a storage that the call may lengthen
         self._factor = False  # see `Rounding.note`
@@ -225,7 +225,7 @@ class Watch(TorchDispatchMode):
             raise
         except Exception as reason:  # noqa: BLE001 - nothing is swallowed: it is raised below
             mistake = reason
-        # A rule fails on arguments that make no sense. Eager then raises a better error here.
+        # A rule fails on invalid arguments. Then eager raises a better error here.
         result = op(*args, **kwargs)
         if self._fill is not None:
             self._fill.store(call, result)
@@ -247,7 +247,7 @@ class Watch(TorchDispatchMode):
     def _let_eager_refuse(
         self, undefined: Undefined, op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> None:
-        """Raises eager's error, if it refuses the call: then nothing runs that is undefined."""
+        """Raise eager's error, if it refuses the call: then nothing undefined runs."""
         given = list(tensors_in([*args, *kwargs.values()]))
         copies = {id(it): copy for it, copy in zip(given, clone_inputs(given), strict=True)}
         copied = tree_map(lambda it: copies.get(id(it), it), (tuple(args), dict(kwargs)))
@@ -259,9 +259,9 @@ class Watch(TorchDispatchMode):
             raise error from None
 
     def require_defined(self, error: Exception | None) -> None:
-        """Raises `Undefined` if a call was, whatever the function did with that error.
+        """Raise `Undefined` if a call was undefined, even if the function caught that error.
 
-        `error` is what the function raised.
+        `error` is the error that the function raised, if any.
         """
         if self._undefined is not None:
             raise self._undefined
@@ -275,7 +275,7 @@ class Watch(TorchDispatchMode):
         if run_steps is not None:
             with self:
                 return run_steps(*args, **kwargs)
-        # Nothing is known of what it does to memory, so its results are compared with a tolerance.
+        # Its effects on memory are unknown, so its results are compared with a tolerance.
         result = op(*args, **kwargs)
         self.trace.unwatched[str(op)] = None
         for tensor in tensors_in([*args, *kwargs.values(), result]):
@@ -291,7 +291,7 @@ class Watch(TorchDispatchMode):
         return self._uninitialised.shown_by(tensor)
 
     def require_initialised(self, tensors: Sequence[torch.Tensor]) -> None:
-        """Raises `Undefined` if what the function leaves shows memory that was never written."""
+        """Raise `Undefined` if a result of the function shows memory that was never written."""
         if any(map(self.shows_unwritten, tensors)):
             raise Undefined("returns memory that was never written")
 
@@ -303,14 +303,14 @@ class Watch(TorchDispatchMode):
             reason = next(filter(None, map(rule, steps)), None)
             if reason is None or (rule is converts_out_of_range and self._fill is not None):
                 continue
-            # Our own operators say what they do with arguments that overlap each other.
+            # Our own operators are defined for arguments that overlap each other.
             if call.op.namespace == NAMESPACE and rule in BETWEEN_ARGUMENTS:
                 self.trace.reads_again |= (
                     rule is reads_what_it_writes and str(call.op) in READS_AGAIN
                 )
                 continue
-            # The kernel of an operator that torch does not define is a function of the user. What
-            # it does where memory overlaps is unknown, but it does the same each time.
+            # The kernel of an operator that torch does not define is a function of the user. Its
+            # effect on overlapping memory is unknown, but it is the same each time.
             if rule not in ABOUT_ORDER or call.op.namespace in DEFINED_BY_RULES:
                 undefined = Undefined(f"{call.op} {reason}")
                 undefined.harmless = rule not in NEVER_RUN
@@ -324,17 +324,17 @@ class Watch(TorchDispatchMode):
         self.trace.unspecified = self.trace.unspecified or how
 
     def _refuse_uninitialised(self, call: EagerCall) -> None:
-        # Memory is shown without being read, also where metadata alone are written.
+        # A view, or a write of only metadata, shows memory without reading it.
         is_view = call.facts.kind is Kind.VIEW or torch.Tag.inplace_view in call.op.tags
         if is_view or not self._uninitialised:
             return
-        # A store by index replaces elements, and reads none.
+        # A store by index replaces elements, and does not read them.
         stored = replaces_elements(call.op.overloadpacket, call.arguments)
         if any(map(self._uninitialised.shown_by, call.only_read if stored else call.read())):
             raise Undefined(f"{call.op} reads memory that was never written")
 
     def _note_operands(self, call: EagerCall) -> None:
-        """Look at the operands as they are before the call, which may overwrite them."""
+        """Note the operands as they are before the call, which may overwrite them."""
         reshapes = torch.Tag.inplace_view in call.op.tags
         if reshapes:
             self._before_resize = storage_shown_next(call).nbytes()
@@ -347,7 +347,7 @@ class Watch(TorchDispatchMode):
         self.trace.fused.before(call)
 
     def _note_memory(self, call: EagerCall, returned: Sequence[torch.Tensor]) -> None:
-        """Follow which memory was written."""
+        """Note which memory was written."""
         # The schema of `t_` and the like says that they write, but they write no data.
         if torch.Tag.inplace_view in call.op.tags:
             resized = call.written[0].untyped_storage()
@@ -374,7 +374,7 @@ class Watch(TorchDispatchMode):
         trace.rounding.note(call.op, operands, made, factor=self._factor)
         trace.fused.note(call, made, moved=moves(call.op, [*operands, *made]))
         self._follow(operands, made)
-        by_schema = bool(call.facts.writes)  # it may have written nothing this time
+        by_schema = bool(call.facts.writes)  # this call may have written nothing
         trace.custom_write |= by_schema and call.op.namespace not in ("aten", "prims")
         trace.reads_location = trace.reads_location or str(call.op) in READS_LOCATION
         trace.random = trace.random or call.facts.random
@@ -382,7 +382,7 @@ class Watch(TorchDispatchMode):
         if trace.data_dependent is None and is_data_dependent(call.op, call.arguments):
             trace.data_dependent = str(call.op)
         self._strided.note(call.op, call.only_read or call.written, returned)
-        # Functionalization of torch documents limits for `as_strided`; contracts ask for these.
+        # Functionalization of torch documents limits for `as_strided`; contracts check these.
         if call.op is aten.as_strided.default:
             base = call.only_read[0]
             shown, given = Region.of(returned[0]), Region.of(base)
@@ -391,12 +391,12 @@ class Watch(TorchDispatchMode):
             trace.outside = trace.outside or not covers(given, shown)
 
     def _note_read(self, how: str) -> None:
-        # In its own calls, and in those of the oracles, this is not the mode.
+        # During its own calls, and those of the oracles, another mode is the current one.
         if _get_current_dispatch_mode() is self:
             self.trace.data_dependent = self.trace.data_dependent or how
 
     def _follow(self, operands: Sequence[torch.Tensor], made: Sequence[torch.Tensor]) -> None:
-        """What is computed from data that the trace follows counts as well."""
+        """Follow data that the trace tracks into the results that are computed from them."""
         if self.trace.expanded.any(operands):
             for tensor in made:
                 self.trace.expanded.add(tensor)
@@ -404,7 +404,7 @@ class Watch(TorchDispatchMode):
             self.trace.gradients.add_new(made, operands)
 
     def _count(self, tensors: Sequence[torch.Tensor], known: Sequence[torch.Tensor]) -> None:
-        """Add the sizes of the storages that no known tensor has."""
+        """Add the sizes of storages that are not storages of known tensors."""
         counted = {tensor.untyped_storage()._cdata for tensor in known}
         for tensor in tensors:
             storage = tensor.untyped_storage()

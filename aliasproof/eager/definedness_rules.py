@@ -1,6 +1,6 @@
-"""Rules of `eager.definedness`: which calls eager leaves undefined.
+"""Rules of `eager.definedness`: which calls are undefined in eager.
 
-Each rule takes a call that is about to run and says what is wrong with it, or None.
+Each rule takes a call that is about to run, and returns the reason why it is undefined, or None.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from aliasproof.ir.schemas import Kind
 
 # --- undefined arithmetic -------------------------------------------------------------------------
 #
-# For numbers: what C++ leaves undefined, and branch cuts.
+# For numbers: operations that are undefined in C++, and branch cuts.
 
 
 aten = torch.ops.aten
@@ -34,7 +34,7 @@ def converts_out_of_range(call: EagerCall) -> str | None:
 
 
 def _unrepresentable(call: EagerCall) -> torch.Tensor | None:
-    """Where a call casts a value that the integer dtype does not have; None if nowhere."""
+    """A mask of values that a cast to an integer dtype cannot represent; None if there are none."""
     if call.op is aten.copy_.default:
         source, dtype = call.arguments["src"], call.arguments["self"].dtype
     elif call.op is aten._to_copy.default:
@@ -53,10 +53,10 @@ def _unrepresentable(call: EagerCall) -> torch.Tensor | None:
 
 
 class Fill(Enum):
-    """What a cast stores for values that its integer dtype does not have.
+    """The result of a cast for values that its integer dtype does not have.
 
-    C++ allows any number there. So a function that leaves the same with each of these is defined:
-    it does not use them, as where `torch.where` chooses others.
+    C++ allows any number there. So a function is defined if its results are the same with each of
+    these: then it does not use such elements, for example because `torch.where` selects others.
     """
 
     LOWEST = "lowest"
@@ -64,7 +64,7 @@ class Fill(Enum):
     ZERO = "zero"
 
     def store(self, call: EagerCall, result: torch.Tensor) -> None:
-        """Exchange such elements of what a call returned, if it was a cast."""
+        """Replace such elements of the result of a call, if it was a cast."""
         elements = _unrepresentable(call)
         if elements is not None:
             limits = torch.iinfo(result.dtype)
@@ -95,7 +95,7 @@ def takes_divisor_of_lowest(call: EagerCall) -> str | None:
 
 
 def shifts_out_of_range(call: EagerCall) -> str | None:
-    """A shift by a negative number of bits, or by all: the manual of torch says undefined."""
+    """A shift by a negative number of bits, or by all bits: undefined by the manual of torch."""
     if call.op.overloadpacket not in _SHIFTS:
         return None
     shifted, bits = _operands(call)
@@ -107,10 +107,10 @@ def shifts_out_of_range(call: EagerCall) -> str | None:
 
 
 def lies_on_branch_cut(call: EagerCall) -> str | None:
-    """A complex number lies where only the sign of a zero tells which value a function has.
+    """A complex number is on a branch cut, where a function's value depends on the sign of a zero.
 
-    Kernels disagree on that sign: the vectorised `neg` of complex tensors gives `-1 + 0j` for
-    `1 + 0j`, and its loop for the rest gives `-1 - 0j`. So it depends on the layout.
+    Kernels disagree on that sign: for `1 + 0j`, the vectorised `neg` of complex tensors returns
+    `-1 + 0j`, and its loop for the remaining elements `-1 - 0j`. So it depends on the layout.
     """
     cut = _CUTS.get(rounding_name(call.op))
     if cut is None:
@@ -137,7 +137,7 @@ def _beyond_i(real: torch.Tensor, imag: torch.Tensor) -> torch.Tensor:
     return (real == 0) & (imag.abs() > 1)
 
 
-# C99, annex G: where each function of complex numbers has its branch cuts.
+# The branch cuts of functions of complex numbers, by C99, annex G.
 _CUTS = {
     **dict.fromkeys(("sqrt", "rsqrt", "log", "log2", "log10", "pow", "angle"), _negative),
     **dict.fromkeys(("asin", "acos", "atanh", "arcsin", "arccos", "arctanh"), _beyond_one),
@@ -148,7 +148,7 @@ _CUTS = {
 
 
 def kernels_disagree(call: EagerCall) -> str | None:
-    """The vectorised kernel and that for other layouts give different numbers, not only bits.
+    """The vectorised kernel and the one for other layouts differ by more than rounding.
 
     On the CPU of torch 2.13: `gelu` of infinity is NaN or infinity, `fmod(1e20, 1e-38)` is NaN or
     0, and `logit_backward` at 0 is infinity of either sign.
@@ -188,7 +188,7 @@ def _operands(call: EagerCall) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def _is_lowest(tensor: torch.Tensor) -> torch.Tensor:
-    """Where a tensor has the lowest integer of a dtype with a sign."""
+    """A mask of the lowest integer of a dtype with a sign."""
     if not is_integer(tensor.dtype) or not tensor.dtype.is_signed:
         return torch.zeros_like(tensor, dtype=torch.bool)
     return tensor == torch.iinfo(tensor.dtype).min
@@ -211,7 +211,7 @@ _SHIFTS = {
 }
 # --- wrong kernels --------------------------------------------------------------------------------
 #
-# Calls whose kernel for CPU in eager is wrong: in what it reads, what it writes, or the sign.
+# Calls whose CPU kernel in eager is wrong: in the memory that it reads or writes, or in the sign.
 
 
 def writes_outside_noise(call: EagerCall) -> str | None:
@@ -225,7 +225,7 @@ def writes_outside_noise(call: EagerCall) -> str | None:
 def updates_outside_parameters(call: EagerCall) -> str | None:
     """A fused optimizer walks over all tensors of a parameter as one row of numbers.
 
-    It takes as many numbers as the parameter has, from the first one on, and checks no size
+    It uses as many numbers as the parameter has, from the first one on, and checks no size
     (`aten/src/ATen/native/cpu/FusedAdamKernel.cpp` and its siblings).
     """
     if call.op.overloadpacket not in _FUSED_OPTIMIZERS:
@@ -245,9 +245,9 @@ def updates_outside_parameters(call: EagerCall) -> str | None:
 def squeezes_a_copy(call: EagerCall) -> str | None:
     """`squeeze_` of some dimensions of a tensor with a lazy conjugate or negative bit.
 
-    Torch has no kernel for it (`aten/src/ATen/native/MathBitFallThroughLists.h` has `squeeze_` of
-    all dimensions only), so it squeezes a copy, resizes the tensor to be contiguous, and copies
-    back. On other strides, that writes memory, which `squeeze_` must not. Only the resize tells.
+    Torch has no kernel for it (`aten/src/ATen/native/MathBitFallThroughLists.h` has only `squeeze_`
+    of all dimensions), so it squeezes a copy, resizes the tensor to be contiguous, and copies back.
+    With other strides, that writes memory, which `squeeze_` must not. Only the resize shows it.
     """
     if call.op is not aten.resize_.default:
         return None
@@ -259,9 +259,9 @@ def squeezes_a_copy(call: EagerCall) -> str | None:
 
 
 def copies_without_sign(call: EagerCall) -> str | None:
-    """`copy_` between float16 and float32 has a kernel of its own, if both have the same layout.
+    """`copy_` between float16 and float32 has a separate kernel, if both have the same layout.
 
-    It does not ask for the lazy negative bit (`aten/src/ATen/native/Copy.cpp`, torch 2.13).
+    That kernel ignores the lazy negative bit (`aten/src/ATen/native/Copy.cpp`, torch 2.13).
     """
     if call.op is not aten.copy_.default:
         return None
@@ -273,7 +273,7 @@ def copies_without_sign(call: EagerCall) -> str | None:
 
 
 def samples_in_no_mode(call: EagerCall) -> str | None:
-    """A grid sampler checks no number of a mode, and leaves its result as it is allocated.
+    """A grid sampler does not check the number of a mode, and leaves its result uninitialised.
 
     See `grid_sampler_2d_cpu_kernel_impl` in `aten/src/ATen/native/cpu/GridSamplerKernel.cpp`.
     """
@@ -306,7 +306,7 @@ WRONG_KERNELS = (
 
 
 def writes_through_itself(call: EagerCall) -> str | None:
-    """Two elements of a written region share a byte, so how often it is updated is not fixed."""
+    """Two elements of a written region share a byte, so how often it is updated is undefined."""
     for tensor in call.written:
         # A plain store of equal values is defined; `value_stored` checks that they are equal. An
         # `out=` argument is computed element by element, and may get different values.
@@ -322,7 +322,7 @@ def scatters_into_itself(call: EagerCall) -> str | None:
     """A scatter clones a tensor that overlaps itself: the clone overlaps or not, by layout."""
     if call.op.overloadpacket in _SCATTERS and overlaps_itself(Region.of(call.arguments["self"])):
         return "scatters into a tensor that overlaps itself"
-    # The other scatters have no view that could overlap itself.
+    # The other scatters have no view argument that could overlap itself.
     if call.op is aten.as_strided_scatter.default:
         sizes, strides = call.arguments["size"], call.arguments["stride"]
         if overlaps_itself(Region(0, tuple(sizes), tuple(strides), 1)):
@@ -347,7 +347,7 @@ def reads_what_it_writes(call: EagerCall) -> str | None:
 
 
 def _read_while_it_writes(call: EagerCall) -> Iterator[torch.Tensor]:
-    """The operands that it does not write, except a 0-d value that it first makes a number."""
+    """The operands that are not written, except a 0-d value that is converted to a number first."""
     for index, argument in enumerate(call.op._schema.arguments):
         if index in call.facts.writes:
             continue
@@ -380,7 +380,8 @@ def stores_twice_by_index(call: EagerCall) -> str | None:
 def reads_broken_bool(call: EagerCall) -> str | None:
     """A call reads a bool that is neither 0 nor 1, written through a view of another dtype.
 
-    A copy counts: of the byte 2, `clone` stores 1, `cat` stores 2, and `flip` either, by layout.
+    A copy counts, too: for the byte 2, `clone` stores 1, `cat` stores 2, and `flip` either, by
+    layout.
     """
     if call.facts.kind is Kind.VIEW:  # it reads nothing
         return None
@@ -418,7 +419,7 @@ NEVER_RUN = (
     *(quotient_is_out_of_range, takes_divisor_of_lowest, reads_broken_bool),
     *WRONG_KERNELS,
 )
-# The rules say what is undefined for torch's operators and for ours.
+# The rules define what is undefined for torch's operators and for ours.
 DEFINED_BY_RULES = ("aten", "prims", "prim", "quantized", "mkldnn", "inductor", NAMESPACE)
 
 _READ_NUMBER_FIRST = {aten.fill_.Tensor, aten.masked_fill_.Tensor}

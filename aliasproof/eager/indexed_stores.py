@@ -1,6 +1,6 @@
-"""Stores by index: which elements a call replaces, and whether it stores two values at one.
+"""Stores by index: which elements a call replaces, and whether it stores two values in one.
 
-Which of two values stays depends on the kernel, so such a call is undefined in eager.
+Which of the two values stays depends on the kernel, so such a call is undefined in eager.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def stores_twice(packet: object, arguments: dict[str, Any]) -> bool:
     different, numbers = positions.flatten().unique(return_inverse=True)
     if different.numel() == positions.numel():
         return False
-    # One row of values for each position: the last one that is stored there, in some order.
+    # One row of values per position: the row that is stored there last, in some order.
     rows = readable(values).reshape(positions.numel(), -1)
     last = rows.new_empty(different.numel(), rows.shape[1])
     last[numbers] = rows
@@ -41,7 +41,7 @@ def _index_put(arguments: dict[str, Any]) -> Stored | None:
     if arguments.get("accumulate"):
         return None  # a sum has the same value in any order, up to rounding
     indices = [index for index in arguments["indices"] if index is not None]
-    # A mask names each element once. Without dimensions, no kernel of `index` takes it.
+    # A mask names each element once. A mask without dimensions is not accepted by `index`.
     if len(indices) == 1 and indices[0].dtype in (torch.bool, torch.uint8):
         return None
     chosen: torch.Tensor = aten.index.Tensor(
@@ -52,14 +52,14 @@ def _index_put(arguments: dict[str, Any]) -> Stored | None:
 
 def _scatter(arguments: dict[str, Any]) -> Stored | None:
     index, dim = arguments["index"], arguments["dim"]
-    # Without `src` it is the overload that stores one value everywhere. A sum or product has the
-    # same value in any order, up to rounding.
+    # The overload without `src` stores one value everywhere. A sum or product has the same value in
+    # any order, up to rounding.
     if arguments.get("src") is None or arguments.get("reduce") is not None:
         return None
     if index.numel() == 0 or index.dim() == 0:
         return None
     numbers = _element_numbers(arguments["self"])
-    # `gather` wants an operand that is as long as the index in every other dimension.
+    # `gather` needs an operand that is as long as the index in every other dimension.
     for other in range(index.dim()):
         if other != dim % index.dim():
             numbers = numbers.narrow(other, 0, index.shape[other])
@@ -84,7 +84,7 @@ def _element_numbers(tensor: torch.Tensor) -> torch.Tensor:
     return torch.arange(tensor.numel(), device=tensor.device).view(tensor.shape)
 
 
-# An op with an index tensor that needs no rule has a reason in `op_properties.py`.
+# `op_properties.py` has the reasons of ops with an index tensor that need no rule.
 INDEXED_STORES: dict[object, Callable[[dict[str, Any]], Stored | None]] = {
     aten.index_put: _index_put,
     aten.index_put_: _index_put,
@@ -104,16 +104,16 @@ StoredElements: TypeAlias = Callable[[torch.Tensor, dict[str, Any]], object]
 
 
 def replaces_elements(packet: object, arguments: dict[str, Any]) -> bool:
-    """True for a store by index in place that reads nothing of its destination."""
-    # A sum, or a product, reads what is there.
+    """True for an in-place store by index that does not read its destination."""
+    # A sum or a product reads the old contents.
     sums = arguments.get("accumulate") or arguments.get("reduce") is not None
     return packet in _STORES_IN_PLACE and not sums
 
 
 def replaced_elements(packet: object, arguments: dict[str, Any]) -> torch.Tensor | None:
-    """A mask of the elements that a call in place replaces; it leaves the others as they are.
+    """A mask of the elements that an in-place call replaces; it does not change the others.
 
-    None for a call that reads its destination, and for one that is no store by index.
+    None for a call that reads its destination, and for a call that is not a store by index.
     """
     if not replaces_elements(packet, arguments):
         return None
@@ -147,7 +147,7 @@ _STORES_IN_PLACE: dict[object, StoredElements] = {
 
 
 def value_stored(op: OpOverload, arguments: Mapping[str, Any]) -> torch.Tensor | None:
-    """What a copy into a region that overlaps itself must leave there, if it is to be defined.
+    """The contents that a copy into a region that overlaps itself must leave, if it is defined.
 
     None for other calls.
     """

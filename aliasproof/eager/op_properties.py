@@ -1,7 +1,7 @@
-"""What the harness must know about an op beside its schema: one table, each name once.
+"""Properties of ops that are not in their schema: one table, each name once.
 
 All overloads of an op share its row, and so do its in-place and `out=` forms and the op on lists.
-Every op that programs are drawn from needs a row; `tests/generators/test_precision.py` asks for it.
+Every op that generated programs use needs a row; `tests/generators/test_precision.py` checks it.
 """
 
 from __future__ import annotations
@@ -11,39 +11,40 @@ from typing import NamedTuple
 
 
 class KernelTrait(enum.Flag):
-    """How the kernels of an op round: one of the first four, and what else they may do."""
+    """How the kernels of an op round (one of the first four), and further properties."""
 
-    MOVES = enum.auto()  # keeps the bits of what it moves, also those of a NaN, or moves nothing
+    MOVES = enum.auto()  # moves elements and keeps their bits, also those of a NaN, or moves none
     EXACT = enum.auto()  # moves values, compares them, or rounds each element at most once
     ONCE = enum.auto()  # rounds once, which IEEE 754 defines; complex values more than once
-    DIFFERS = enum.auto()  # correct kernels may differ; so may those of an op without a row
+    DIFFERS = enum.auto()  # correct kernels may differ, as may those of an op without a row
 
-    ANY_ZERO = enum.auto()  # a kernel may give either zero where it compares 0.0 with -0.0
-    # Where a number is huge, these differ from kernel to kernel by more than a tolerance.
+    ANY_ZERO = enum.auto()  # a kernel that compares 0.0 with -0.0 may return either zero
+    # For huge numbers, these differ from kernel to kernel by more than a tolerance.
     ADDS_IN_ANY_ORDER = enum.auto()
-    MULTIPLIES = enum.auto()  # as does all that adds in any order
-    CANCELS_IN_SHORT_DTYPES = enum.auto()  # some kernels round on the way, and then subtract
-    # In the kernel for tensors without gaps, elements of a short dtype that are not moved change.
+    MULTIPLIES = enum.auto()  # as do all ops that add in any order
+    CANCELS_IN_SHORT_DTYPES = enum.auto()  # some kernels round an intermediate, then subtract
+    # The kernel for tensors without gaps changes elements of a short dtype that are not moved.
     CHANGES_NANS_IN_SHORT_DTYPES = enum.auto()
-    # The vectorised kernels for float32 and float64 compute `exp(x)` first, and halve it then. So
+    # The vectorised kernels for float32 and float64 compute `exp(x)` first, and then halve it. So
     # they overflow for the last numbers whose result is finite, from log(max) to log(2 * max).
     OVERFLOWS_EARLY = enum.auto()
-    MAY_DROP_NAN = enum.auto()  # of two kernels, one gives 0 where the other gives NaN
-    # A kernel may leave out products with 0, which are NaN where the other factor is not finite.
+    MAY_DROP_NAN = enum.auto()  # of two kernels, one returns 0 where the other returns NaN
+    # A kernel may skip products with 0, which are NaN if the other factor is not finite.
     MAY_SKIP_ZEROS = enum.auto()
     READS_ZERO_SIGN = enum.auto()
-    # A last bit more or less in an operand can make it give another number. Most jump where a
-    # number is whole, or where two operands are equal.
+    # A difference in the last bit of an operand can change the result to another number. Most jump
+    # at whole numbers, or where two operands are equal.
     JUMPS = enum.auto()
 
 
 class Row(NamedTuple):
     """The properties of ops. `why` says why kernels differ.
 
-    `hashed` says why an op has no rule for its value hash: each element that it gives is a hash of
-    its position and of all that the op reads. That is right for every op. But a target that moves
-    one element in another way gets other hashes, though its values are the same. `equal` says why
-    an op that takes an index tensor needs no rule for equal indices (`indexed_stores.py`).
+    `hashed` says why an op has no rule for its value hash: then each element of its result is a
+    hash of its position and of everything that the op reads. That is right for every op. But a
+    target that moves one element in another way gets other hashes, though its values are the same.
+    `equal` says why an op with an index tensor needs no rule for equal indices
+    (`indexed_stores.py`).
     """
 
     names: str
@@ -73,7 +74,7 @@ ROWS = (
     Row("alias_copy as_strided_copy diagonal_copy expand_copy narrow_copy permute_copy "
         "split_with_sizes_copy squeeze_copy t_copy transpose_copy unbind_copy unfold_copy "
         "unsqueeze_copy view_copy", _R.MOVES),
-    # These move nothing: their in-place forms change metadata.
+    # These move no data: their in-place forms change metadata.
     Row("as_strided set squeeze t transpose unsqueeze", _R.MOVES),
     Row("arange eye full full_like new_full new_ones new_zeros ones ones_like promote_types "
         "scalar_tensor zero zeros zeros_like", _R.MOVES,
@@ -125,7 +126,7 @@ ROWS = (
     Row("acos acosh asin asinh atan atanh celu cos digamma elu erf erfc erfinv exp exp2 expm1 gelu "
         "i0 igamma igammac lgamma log log10 log1p log2 logit mish mvlgamma sigmoid silu sin sinc "
         "tan tanh xlogy", _R.DIFFERS, _LIBRARY),
-    # Of the module `special`.
+    # The module `special`.
     Row("special_airy_ai special_bessel_j0 special_bessel_j1 special_bessel_y0 special_bessel_y1 "
         "special_chebyshev_polynomial_t special_chebyshev_polynomial_u "
         "special_chebyshev_polynomial_v special_chebyshev_polynomial_w special_entr special_erfcx "
@@ -190,14 +191,14 @@ ROWS = (
         _R.DIFFERS | _R.ADDS_IN_ANY_ORDER | _R.CANCELS_IN_SHORT_DTYPES, _SUMS, _MIXES),
     Row("dropout feature_dropout", _R.DIFFERS, "multiplies by a rounded factor"),
     Row("alpha_dropout feature_alpha_dropout", _R.DIFFERS, "multiplies and adds"),
-    # Those with a generator of their own are compared by a control, too, which draws once more.
+    # Those with a generator of their own are also compared with a control, which draws once more.
     Row("cauchy exponential geometric log_normal normal rand randint randn randn_like", _R.DIFFERS,
         "random numbers that a library function transforms"),
     Row("multinomial", _R.DIFFERS | _R.JUMPS, "divides random numbers by sums", _MIXES),
     Row("native_dropout rrelu_with_noise rrelu_with_noise_functional", _R.DIFFERS,
         "random numbers, multiplied by rounded factors"),
 
-    # Programs that are lifted call these other names of comparisons and of `trunc`.
+    # Other names of comparisons and of `trunc`, which lifted programs call.
     Row("fix greater greater_equal less less_equal not_equal", _R.JUMPS),
 )
 # fmt: on

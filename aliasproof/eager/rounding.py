@@ -1,4 +1,4 @@
-"""Where results round: which ops do, in narrow dtypes, fused or not, and where a jump enlarges it.
+"""Rounding of results: which ops round, in narrow dtypes, when fused, and what magnifies it.
 
 Ops are found by the name that all forms of an op share (`op_properties.py`).
 """
@@ -23,11 +23,11 @@ from aliasproof.ir.storages import StorageSet
 
 
 def moves(op: OpOverload, tensors: Sequence[torch.Tensor]) -> bool:
-    """True if all bits of what the op stores come from one operand, or are a constant."""
+    """True if all bits of the stored result come from one operand, or are a constant."""
     numbers = {
         tensor.dtype for tensor in tensors if tensor.is_floating_point() or tensor.is_complex()
     }
-    # A lazy conjugate or negative bit is resolved on the way, which may change the sign of a NaN.
+    # Resolving a lazy conjugate or negative bit may change the sign of a NaN.
     lazy = any(tensor.is_conj() or tensor.is_neg() for tensor in tensors)
     name = rounding_name(op)
     if name in CHANGES_NANS_IN_SHORT_DTYPES and numbers & {torch.bfloat16, torch.float16}:
@@ -39,10 +39,10 @@ def rounds_alike(op: OpOverload, tensors: Sequence[torch.Tensor]) -> bool:
     """True if every kernel for the op must round to the same bits.
 
     That holds for moves, comparisons and single IEEE operations. Kernels differ by a unit in the
-    last place where they may sum in another order, or fuse a multiplication with an addition (FMA).
+    last place if they may sum in another order, or fuse a multiplication with an addition (FMA).
     A complex product and an addition with a factor (`alpha`) allow that.
     """
-    if op.namespace == NAMESPACE:  # they copy and add, whatever their names are
+    if op.namespace == NAMESPACE:  # our operators copy and add, whatever their names are
         return True
     rounding = [tensor for tensor in tensors if tensor.is_floating_point() or tensor.is_complex()]
     name = rounding_name(op)
@@ -53,7 +53,7 @@ def rounds_alike(op: OpOverload, tensors: Sequence[torch.Tensor]) -> bool:
 
 
 def rounds_again(arguments: Mapping[str, Any]) -> bool:
-    """True if the arguments of a call make it add or multiply, beside what its name says."""
+    """True if the arguments of a call make the op add or multiply, beside its own operation."""
     # A factor of 1 or -1 adds no rounding.
     factors = (arguments.get("alpha"), arguments.get("beta"))
     return (
@@ -90,7 +90,7 @@ JUMPS = names_with(KernelTrait.JUMPS)
 # Dtypes without kernels of their own: `uint4`, `float8_e4m3fn`, `bits8` and the like.
 
 
-# A type of the same size in which the bits can be compared and printed.
+# A dtype of the same size in which the bits can be compared and printed.
 _AS_BITS: dict[torch.dtype, torch.dtype] = {
     getattr(torch, name): bits
     for names, bits in (
@@ -102,14 +102,14 @@ _AS_BITS: dict[torch.dtype, torch.dtype] = {
     if hasattr(torch, name)
 }
 _FLOAT8 = "float8_e4m3fn float8_e4m3fnuz float8_e5m2 float8_e5m2fnuz float8_e8m0fnu"
-# A type that represents each value exactly.
+# A dtype that represents each value exactly.
 _AS_VALUES: dict[torch.dtype, torch.dtype] = {
     getattr(torch, name): torch.float32 for name in _FLOAT8.split() if hasattr(torch, name)
 } | {torch.complex32: torch.complex64}
 
 
 def readable(tensor: torch.Tensor) -> torch.Tensor:
-    """A tensor that has kernels to compare and print, equal to this one where this one is equal.
+    """A tensor with the same values, in a dtype with kernels to compare and print.
 
     It is the tensor itself for most dtypes, and a view or a copy for the others.
     """
@@ -122,9 +122,9 @@ def readable(tensor: torch.Tensor) -> torch.Tensor:
 #
 # `FusedRounding`: which data depend on whether bfloat16 and float16 results are rounded at once.
 #
-# Eager computes such an op in float32 and rounds its result. A compiler that fuses it with the
-# next op may leave that out, so the next op reads more digits than in eager. Only ops whose
-# results do not fit the narrow dtype matter: small integers are the same with and without
+# Eager computes such an op in float32 and rounds its result. A compiler that fuses it with the next
+# op may skip the rounding, so the next op reads more digits than in eager. This only matters for
+# ops whose results do not fit the narrow dtype: small integers are the same with and without
 # rounding.
 
 
@@ -141,23 +141,23 @@ class FusedRounding:
 
     rounded: StorageSet = field(default_factory=StorageSet)
     differs: StorageSet = field(default_factory=StorageSet)
-    # What the call under way writes and returns without rounding; empty if it does not round.
+    # The unrounded results of the current call; empty if it does not round.
     _unrounded: list[torch.Tensor] = field(default_factory=list)
 
     def before(self, call: EagerCall) -> None:
-        """Look at a call that is about to run."""
+        """Note a call that is about to run."""
         self._unrounded = _without_rounding(call)
 
     def note(self, call: EagerCall, made: Sequence[torch.Tensor], *, moved: bool) -> None:
         """Follow one call: `made` are the tensors that it wrote, and those that it returned.
 
-        `moved` says that the op passes on what it reads as it is.
+        `moved` says that the op passes on the elements that it reads unchanged.
         """
         if call.facts.kind is Kind.VIEW:
             return
         rounded, differs = (kept.any(call.read()) for kept in (self.rounded, self.differs))
         for tensor in made:
-            # What is only moved to memory of the narrow dtype is rounded there after all.
+            # Elements that are only moved are rounded after all if their memory is narrow.
             if rounded and moved and tensor.dtype in NARROW:
                 self.rounded.add(tensor)
             elif rounded:
@@ -170,10 +170,10 @@ class FusedRounding:
 
 
 def _without_rounding(call: EagerCall) -> list[torch.Tensor]:
-    """What a call writes and returns if narrow operands and results are float32."""
+    """The written and returned tensors of a call if narrow operands and results are float32."""
     dtypes = {value for value in call.arguments.values() if isinstance(value, torch.dtype)}
     dtypes |= {tensor.dtype for tensor in (*call.only_read, *call.written)}
-    # A random op draws once, in eager.
+    # A random op must draw only once, in eager.
     if call.facts.random or call.facts.kind is Kind.VIEW or not dtypes.intersection(NARROW):
         return []
     given = {name: value for name, value in call.arguments.items() if value is not None}
@@ -197,7 +197,7 @@ def _wide(value: object) -> object:
 
 
 def _equal(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether all elements are equal; NaN equals NaN."""
+    """True if all elements are equal; NaN equals NaN."""
     return one.shape == other.shape and bool(((one == other) | (one.isnan() & other.isnan())).all())
 
 
@@ -207,9 +207,9 @@ def _equal(one: torch.Tensor, other: torch.Tensor) -> bool:
 def rounds_a_number(call: EagerCall) -> bool:
     """True if a kernel may round a number of the call to bfloat16 or float16 before it computes.
 
-    Kernels for these dtypes compute in float32. Of two correct ones, one rounds the number first
+    Kernels for these dtypes compute in float32. Of two correct kernels, one rounds the number first
     (`mul_.Scalar`), and one does not (`mul.Scalar`, for vectors). A 0-d tensor of another dtype is
-    such a number too. A move stores the rounded number in any case.
+    such a number, too. A move stores the rounded number in any case.
     """
     tensors = [*call.only_read, *call.written]
     narrow = {tensor.dtype for tensor in tensors if tensor.dtype in NARROW}
@@ -230,7 +230,7 @@ def rounds_a_number(call: EagerCall) -> bool:
 
 @functools.cache
 def _number_arguments(op: OpOverload) -> tuple[str, ...]:
-    """The arguments that are operands: `Scalar` and `float`, but no sizes, dims or flags."""
+    """The arguments that are operands: `Scalar` and `float`, but not sizes, dims or flags."""
     return tuple(
         argument.name
         for argument in op._schema.arguments
@@ -246,7 +246,7 @@ def _numbers_in(value: object) -> list[complex]:
 
 
 def _representable(value: complex, dtype: torch.dtype) -> bool:
-    """True if a number is the same in the dtype. NaN is."""
+    """True if the dtype represents a number exactly. NaN counts as exact."""
     parts = (value.real, value.imag)
     return all(
         part != part or torch.tensor(float(part), dtype=dtype).item() == part for part in parts
@@ -255,16 +255,16 @@ def _representable(value: complex, dtype: torch.dtype) -> bool:
 
 # --- jumps ----------------------------------------------------------------------------------------
 #
-# Where a small difference of an operand makes a large one of the result: jumps, and huge numbers.
+# Operations that magnify a small difference of an operand: jumps, and huge numbers.
 #
 # The floor of a number near 2 is 1 or 2, and `argmin` of two numbers that are nearly equal is
-# either index. Away from its jumps, what an op says is the same on all kernels.
+# either index. Away from its jumps, an op has the same result on all kernels.
 
 
 Arguments: TypeAlias = Mapping[str, Any]
 NO_ARGUMENTS: Arguments = MappingProxyType({})
-PART = 1 << 20  # elements that are looked at at once
-# Results that say on which side of a jump an operand is, and nothing else of it.
+PART = 1 << 20  # elements that are tested at once
+# The results of these only say on which side of a jump an operand is.
 _STEPS = (
     "all any argmax argmin ceil eq fix floor ge greater greater_equal gt le less less_equal"
     " logical_and logical_not logical_or logical_xor lt ne not_equal round sign trunc"
@@ -277,13 +277,13 @@ _CHOOSES_ONE = frozenset(_CHOOSING.split())
 _LARGEST, _SMALLEST = ("argmax", "max"), ("argmin", "min")
 _SOFTMAX = ("_softmax", "softmax", "_log_softmax", "log_softmax", "_safe_softmax")
 _ATTENTION = "_scaled_dot_product"
-# How far off a correct kernel may be: some times the tolerance of `torch.testing.assert_close`.
+# The possible error of a correct kernel: a multiple of `torch.testing.assert_close`'s tolerance.
 _NEARNESS = {torch.bfloat16: 1.6e-2, torch.float32: 1e-4, torch.complex64: 1e-4}
 _NEARNESS |= {torch.float64: 1e-6, torch.complex128: 1e-6}
 
 
 def nearness(dtype: torch.dtype) -> float:
-    """A relative distance that correct kernels may be apart in results of a dtype."""
+    """The relative distance by which correct kernels may differ in results of a dtype."""
     return _NEARNESS.get(dtype, 1.6e-2)
 
 
@@ -295,10 +295,10 @@ def near_jump(
     near: float,
     whole: torch.Tensor | None = None,
 ) -> bool:
-    """Whether one of the inexact operands is near a jump of an op. `near` is a relative distance.
+    """True if one of the inexact operands is near a jump of an op. `near` is a relative distance.
 
-    Of the arguments, `other` is the number that a comparison compares its only tensor with. `whole`
-    has all elements of both operands of a comparison, if the elements of one come from the other.
+    `other`, in the arguments, is the number with which a comparison compares its only tensor.
+    `whole` has all elements of both operands of a comparison, if those of one come from the other.
     """
     numbers = [tensor for tensor in read if tensor.is_floating_point() or tensor.is_complex()]
     if len(numbers) == 2:
@@ -308,7 +308,7 @@ def near_jump(
             at_itself = whole is not None and not _meets_another(one, apart, whole, limit)
             if any_is(apart, lambda it: (it.abs() <= limit) & ~((it == 0) & at_itself)):
                 return True
-        except RuntimeError:  # they do not broadcast, so which elements meet is unknown
+        except RuntimeError:  # they do not broadcast, so it is unknown which elements are compared
             return True
         if name in _COMPARISONS:
             return False
@@ -323,9 +323,9 @@ def near_jump(
 def _meets_another(
     one: torch.Tensor, apart: torch.Tensor, whole: torch.Tensor, limit: float
 ) -> bool:
-    """Whether a number that is not apart from its other operand is near two of all elements.
+    """True if a number that equals its other operand is near two of all elements.
 
-    If not, it meets itself, and all kernels find it equal, whatever its last bits are.
+    If not, it is compared with itself, and all kernels find it equal, whatever its last bits are.
     """
     if whole.numel() > PART or not whole.is_floating_point() or whole.is_meta:
         return True
@@ -336,7 +336,7 @@ def _meets_another(
 
 
 def _distance(x: torch.Tensor, at: float | None, half: float, near: float) -> torch.Tensor:
-    """Where a tensor is near a number; without one, near a whole number, or one and a half."""
+    """A mask of the elements near `at`; if it is None, near whole numbers, shifted by `half`."""
     apart = x - at if at is not None else (x - half) - (x - half).round()
     return apart.abs() <= near * x.abs().clamp(min=1)
 
@@ -348,7 +348,7 @@ def _scale(one: torch.Tensor, other: torch.Tensor) -> float:
 
 
 def _has_ties(name: str, tensor: torch.Tensor, dim: object, near: float) -> bool:
-    """Whether two elements among which the op chooses, or that it orders, are nearly equal."""
+    """True if two elements among which the op chooses, or that it orders, are nearly equal."""
     if not tensor.is_floating_point() or tensor.is_meta:
         return True
     if not tensor.dim():
@@ -367,10 +367,10 @@ def _has_ties(name: str, tensor: torch.Tensor, dim: object, near: float) -> bool
 def unmasked(
     name: str, read: Sequence[torch.Tensor], arguments: Arguments
 ) -> Sequence[torch.Tensor]:
-    """The operands of a call; of those of a softmax or of attention, the largest of each row.
+    """The operands of a call; for a softmax or attention, only the largest element of each row.
 
-    What masks attention says nothing, be it the smallest number of a dtype or minus infinity: its
-    exponential is zero if another number of its row is larger.
+    The values that mask attention, the smallest number of a dtype or minus infinity, do not matter:
+    their exponential is zero if another number of the row is larger.
     """
     if name not in _SOFTMAX and not name.startswith(_ATTENTION):
         return read
@@ -385,7 +385,7 @@ def _largest_of_rows(tensor: torch.Tensor, dim: int) -> torch.Tensor:
 
 
 def huge_counts(name: str, read: Sequence[torch.Tensor]) -> bool:
-    """Whether an operand has numbers so large that what small ones say is lost beside them.
+    """True if an operand has numbers so large that small ones are lost beside them.
 
     A huge number plus a small one is that huge number, up to rounding.
     """
@@ -396,7 +396,7 @@ def huge_counts(name: str, read: Sequence[torch.Tensor]) -> bool:
 
 
 def any_is(tensor: torch.Tensor, test: Callable[[torch.Tensor], torch.Tensor]) -> bool:
-    """Whether one of the numbers, or of the parts of complex ones, passes a test."""
+    """True if one of the numbers, or of the parts of complex numbers, passes a test."""
     if tensor.numel() > PART:  # a mask of a large tensor takes as much memory again
         dim = max(range(tensor.dim()), key=lambda dim: tensor.shape[dim])
         length = max(1, PART * tensor.shape[dim] // tensor.numel())
@@ -410,10 +410,10 @@ def any_is(tensor: torch.Tensor, test: Callable[[torch.Tensor], torch.Tensor]) -
 
 
 def _huge(tensor: torch.Tensor) -> bool:
-    """Whether a finite number is so large that sums in another order differ by more than 1."""
+    """True if a finite number is so large that sums in another order differ by more than 1."""
     if not (tensor.is_floating_point() or tensor.is_complex()):
         return False
     kind = torch.finfo(tensor.dtype)
-    # Narrow dtypes round small integers already, which their tolerance covers.
+    # Narrow dtypes already round small integers, which their tolerance covers.
     limit = min(max(1 / kind.eps, 2.0**20), kind.max / 4)
     return any_is(tensor, lambda values: (values.abs() > limit) & values.isfinite())

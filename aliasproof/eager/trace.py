@@ -1,4 +1,4 @@
-"""`Trace`: what an eager run did, as far as contracts and comparisons depend on it."""
+"""`Trace`: the properties of an eager run on which contracts and comparisons depend."""
 
 from __future__ import annotations
 
@@ -42,34 +42,34 @@ from aliasproof.ir.storages import StorageSet
 
 # --- element origins ------------------------------------------------------------------------------
 #
-# `ElementOrigins`: which tensors have nothing but elements of another one, as `x.amax()` has of x.
+# `ElementOrigins`: which tensors have only elements of another tensor, as `x.amax()` has of x.
 #
-# Where such a tensor is compared with the other one, an element meets itself. Its last bits depend
-# on the kernel that computed it, but all kernels find that it equals itself.
+# If such a tensor is compared with the other one, an element is compared with itself. Its last bits
+# depend on the kernel that computed it, but all kernels find that it equals itself.
 
 
-# Each element that these return is one of their floating-point operand.
+# Each element of their results is an element of their floating-point operand.
 _PICKING = (
     "_to_copy _unsafe_view alias amax amin aminmax clone cummax cummin detach flip gather index"
     " index_select kthvalue lift_fresh max median min mode msort nanmedian repeat roll sort take"
     " topk view_copy"
 )
 PICKS = frozenset(_PICKING.split())
-# A storage by identity, and how often it was written before.
+# A storage by identity, and the number of earlier writes to it.
 _Contents: TypeAlias = tuple[int, int]
 
 
 @dataclass(slots=True)
 class ElementOrigins:
-    """From which contents of storages the data come, followed from call to call."""
+    """The storages, and versions of their contents, from which data come, followed per call."""
 
     _writes: dict[int, int] = field(default_factory=dict)
     _origins: dict[int, frozenset[_Contents]] = field(default_factory=dict)
-    # A weak reference keeps the identity of a storage, so that no later one has it.
+    # A weak reference keeps the identity of a storage, so that no later one gets it.
     _known: dict[int, StorageWeakRef] = field(default_factory=dict)
 
     def note(self, name: str, read: Sequence[torch.Tensor], made: Sequence[torch.Tensor]) -> None:
-        """Follow one call that is no view: `made` are the tensors that it wrote or returned."""
+        """Follow one call that is not a view: `made` are the tensors that it wrote or returned."""
         there = {_storage(tensor) for tensor in read}
         numbers = [tensor for tensor in read if tensor.is_floating_point()]
         source = numbers[0] if name in PICKS and len(numbers) == 1 else None
@@ -83,9 +83,9 @@ class ElementOrigins:
                 self._origins[key] = self._origins_of(source) | {self._contents(source)}
 
     def whole(self, one: torch.Tensor, other: torch.Tensor) -> torch.Tensor | None:
-        """All elements of a storage that has one of the tensors, and from which the other comes.
+        """All elements of the storage of one of the tensors, if the other's elements come from it.
 
-        None if neither comes from the other one.
+        None if neither tensor comes from the other.
         """
         if one.dtype != other.dtype or not one.is_floating_point() or one.is_meta:
             return None
@@ -132,14 +132,14 @@ class InputLocation:
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """What correct kernels may do differently in one tensor. NaN equals NaN in any case.
+    """The allowed differences of correct kernels in one tensor. NaN always equals NaN.
 
     - `rounds`: the last bits may differ, and the sign of a zero.
     - `zero_sign`: 0.0 and -0.0 are equal.
     - `parts`: complex values that are not finite are equal. Which part is infinite or NaN differs
       from kernel to kernel, since `inf * 0` is NaN.
-    - `coarser`: another dtype with fewer digits that the data come from. Then the last bits of that
-      one may differ, where the data are float64 now, and were rounded as float32.
+    - `coarser`: another dtype with fewer digits that the data passed through. Then the last bits of
+      that dtype may differ, for example if float64 data were rounded as float32.
     """
 
     rounds: bool = False
@@ -153,17 +153,17 @@ EXACT = Tolerance()
 
 @dataclass(slots=True)
 class Rounding:
-    """Which storages have data that kernels may compute differently, followed from call to call.
+    """The storages whose data correct kernels may compute differently, followed per call.
 
     - `inexact`: the last bits of the data depend on the kernel.
-    - `inexact_as`: the same, for each dtype that the data had on their way.
+    - `inexact_as`: the same, for each dtype through which the data passed.
     - `computed`: an op computed the data, so the payload of a NaN, and the parts of a complex
-      value that is not finite, depend on the kernel. What was only moved keeps all its bits.
+      value that is not finite, depend on the kernel. Data that were only moved keep all bits.
     - `zero_signs`: the sign of a zero depends on the kernel.
     - `mixed`: tensors read the storage as more than one dtype.
     - `split`: tensors read a complex storage as real numbers.
     - `bits`: any value may differ, since kernel-dependent bits were read as another dtype, or since
-      what kernels may do differently was magnified (see `_magnifies`).
+      a difference between kernels was magnified (see `_magnifies`).
     - `origins`: which tensors have elements of others.
 
     `first` names the op where rounding began.
@@ -178,11 +178,11 @@ class Rounding:
     split: StorageSet = field(default_factory=StorageSet)
     bits: StorageSet = field(default_factory=StorageSet)
     origins: ElementOrigins = field(default_factory=ElementOrigins)
-    # Of operands that a call under way is about to overwrite: their data must be seen before.
+    # Of the current call, which may overwrite its operands, so it is computed before.
     _magnified: bool = False
 
     def before(self, call: EagerCall, *, factor: bool) -> None:
-        """Look at the operands, and the other arguments, of a call that is about to run."""
+        """Check the operands, and the other arguments, of a call that is about to run."""
         if facts(call.op).kind is not Kind.VIEW:
             name = rounding_name(call.op)
             self._magnified = self._magnifies(name, call.read(), call.arguments, factor=factor)
@@ -197,8 +197,8 @@ class Rounding:
     ) -> None:
         """Follow one call: `read` are its operands, `made` the tensors it wrote or returned.
 
-        `factor` says that its arguments make the op add, multiply or round, beside what its name
-        says. Then the kernel may round once or twice.
+        `factor` says that the arguments make the op add, multiply or round, beside its own
+        operation. Then the kernel may round once or twice.
         """
         if facts(op).kind is Kind.VIEW:
             self._note_view(op, read, made)
@@ -207,7 +207,7 @@ class Rounding:
         steps = name in STEPS and not self._magnified  # then all kernels are on one side
         starts = not steps and (factor or not rounds_alike(op, [*read, *made]))
         self.first = self.first or (str(op) if starts else None)
-        # What is computed from inexact data is inexact as well, in their dtypes.
+        # Results that are computed from inexact data are inexact as well, in the same dtypes.
         dtypes = {dtype for dtype, kept in self.inexact_as.items() if kept.any(read)}
         inexact = starts or (self.inexact.any(read) and not steps)
         bits = self._magnified or self.bits.any(read)
@@ -231,7 +231,7 @@ class Rounding:
         self.origins.note(name, read, made)
 
     def tolerance(self, tensor: torch.Tensor) -> Tolerance:
-        """What correct kernels may do differently in a tensor that the run left."""
+        """The allowed differences of correct kernels in a tensor of the run."""
         on_the_way = [dtype for dtype, kept in self.inexact_as.items() if tensor in kept]
         coarsest = max(on_the_way, key=_unit, default=tensor.dtype)
         return Tolerance(
@@ -245,7 +245,7 @@ class Rounding:
         self, op: OpOverload, read: Sequence[torch.Tensor], made: Sequence[torch.Tensor]
     ) -> None:
         """Follow a view. It shares the storage of its base, so it needs no entry of its own."""
-        # Only a view of another dtype changes what the bits mean.
+        # Only a view as another dtype changes the meaning of the bits.
         if op is torch.ops.aten.view.dtype:
             self.mixed.add(read[0])
         elif any(view.is_complex() != read[0].is_complex() for view in made):
@@ -254,7 +254,7 @@ class Rounding:
 
     def _note_bits(self, tensors: Sequence[torch.Tensor]) -> None:
         for tensor in tensors:
-            # Only what is there now counts; what is written later is looked at when it is.
+            # Only current contents count; later writes are checked when they happen.
             as_bits = tensor in self.mixed and (
                 tensor in self.inexact
                 or (tensor in self.computed and any_is(tensor, torch.isnan))
@@ -269,10 +269,10 @@ class Rounding:
     ) -> bool:
         """True if a small difference between correct kernels becomes a large one here.
 
-        1e20 + 1 - 1e20 is 0 or 1, by the order. A rounding error times 1e20 is no small one. A
+        1e20 + 1 - 1e20 is 0 or 1, by the order. A rounding error times 1e20 is not small. A
         rounding error times infinity is infinite, and 0 times infinity is NaN. 1 / 0.0 has the sign
-        of the zero. The floor of a number near 2 is 1 or 2. The parts of a complex infinity decide
-        what `expm1` of it is.
+        of the zero. The floor of a number near 2 is 1 or 2. `expm1` of a complex infinity depends
+        on its parts.
         """
         if name in CANCELS_IN_SHORT_DTYPES and any(tensor.itemsize == 2 for tensor in read):
             return True
@@ -289,8 +289,8 @@ class Rounding:
             for tensor in read
         ):
             return True
-        # A number that is rounded first can be on the other side. The factor of `round` is a power
-        # of ten, and all kernels of eager divide by it.
+        # A number that is rounded first can be on the other side of the jump. The factor of `round`
+        # is a power of ten, and all kernels of eager divide by it.
         if name in JUMPS and factor and name != "round":
             return True
         if name in JUMPS and inexact and self._near_jump(name, read, arguments):
@@ -307,7 +307,7 @@ class Rounding:
     def _near_jump(
         self, name: str, read: Sequence[torch.Tensor], arguments: Arguments = NO_ARGUMENTS
     ) -> bool:
-        """Whether correct kernels may be on two sides of a jump of the op."""
+        """True if correct kernels may be on different sides of a jump of the op."""
         inexact = [tensor for tensor in read if tensor in self.inexact]
         dtypes = [dtype for dtype, kept in self.inexact_as.items() if kept.any(inexact)]
         near = max(map(nearness, dtypes), default=0.0)
@@ -317,24 +317,24 @@ class Rounding:
 
 @dataclass(slots=True)
 class Trace:
-    """What an eager run did. Storages are known by address.
+    """The properties of an eager run. Storages are identified by address.
 
     - `written`: the storages that were written; `written_regions`: through which regions.
     - `reshaped`: the storages of tensors whose metadata a call changed (`t_`, `resize_`, `set_`).
-    - `overlapping_writes`: those regions that overlap themselves; `expanded`: the storages whose
-      data come from such a write, followed from call to call.
+    - `overlapping_writes`: those of these regions that overlap themselves; `expanded`: the storages
+      whose data come from such a write, followed from call to call.
     - `from_expanded`: the inputs and outputs in such a storage, as `Observation` names them, and
       the Python numbers among the outputs, which may come from one.
     - `gradients`: the storages that a backward pass made, and those computed from them.
     - `overlapping_as_strided`: an `as_strided` made a view that overlaps itself.
     - `written_as_strided`: a write went through a chain of views with `as_strided` in it.
     - `overlapping_operands`: a call wrote memory that another operand of it covers.
-    - `overlap_error`: eager refused a call since memory overlaps; the function may catch that.
+    - `overlap_error`: eager refused a call since memory overlaps; the function may catch the error.
     - `outside`: an `as_strided` showed bytes that its argument does not cover.
     - `strided_layout`: an `as_strided` took an argument that is not dense from its storage's start.
-    - `as_written`: the function calls no composite op that computes; None if nobody looked yet.
+    - `as_written`: the function calls no composite op that computes; None if that is not known yet.
     - `data_dependent`: the first call that read tensor data into Python or into a size.
-    - `unspecified`: a call that this device runs in one way, and torch specifies none; how.
+    - `unspecified`: a call that this device runs in one way, though torch specifies none, as text.
     - `is_program`: the function is a `Program`, so it does nothing but call ATen ops.
     - `differentiates`: autograd recorded a call.
     - `custom_write`: an operator of another library than torch writes, by its schema.
@@ -342,10 +342,10 @@ class Trace:
     - `reads_again`: an operator read an argument again after it had written it through another.
     - `random`: an op drew random numbers.
     - `without_fake`: fake tensors have no kernel for an op.
-    - `unwatched`: the higher-order operators that ran without a look at what they do.
+    - `unwatched`: the higher-order operators that ran without being watched.
     - `nbytes`: the bytes of all storages that the run was given or made, freed or not.
     - `captured`: how many of the last inputs a user's function captures; None for a program.
-    - `rounding`, `fused`: what correct kernels, and compilers that fuse ops, may do differently.
+    - `rounding`, `fused`: the allowed differences of correct kernels, and of compilers that fuse.
     """
 
     inputs: tuple[InputLocation, ...] = ()
@@ -379,11 +379,11 @@ class Trace:
     fused: FusedRounding = field(default_factory=FusedRounding)
 
     def exact(self, value: object) -> bool:
-        """True if every correct kernel must compute the same bits of a value that the run left."""
+        """True if every correct kernel must compute the same bits of a value of the run."""
         return not isinstance(value, torch.Tensor) or value not in self.rounding.inexact
 
     def tolerance(self, value: torch.Tensor) -> Tolerance:
-        """What correct kernels may do differently in a tensor that the run left."""
+        """The allowed differences of correct kernels in a tensor of the run."""
         return self.rounding.tolerance(value)
 
     def number_tolerance(self) -> Tolerance:
@@ -395,7 +395,7 @@ class Trace:
         return isinstance(value, torch.Tensor) and value in self.rounding.bits
 
     def rounds_between(self, value: object) -> bool:
-        """True if an op behind the value read a result that was rounded to a narrow dtype."""
+        """True if the value depends on a result that was rounded to a narrow dtype."""
         if not isinstance(value, torch.Tensor):  # a number, which may come from any tensor
             return bool(self.fused.rounded)
         return value in self.fused.differs
@@ -404,33 +404,33 @@ class Trace:
 class StridedChains:
     """The tensors that a chain of views with `as_strided` made.
 
-    Functionalization of torch documents limits for these, and contracts ask.
+    Functionalization of torch documents limits for these, and contracts check them.
     """
 
     def __init__(self) -> None:
-        # The tensors stay alive here, so that no later one reuses an identity.
+        # The tensors are kept alive here, so that no later one reuses an identity.
         self._made: dict[int, torch.Tensor] = {}
 
     def note(
         self, op: OpOverload, read: Sequence[torch.Tensor], made: Sequence[torch.Tensor]
     ) -> None:
-        """Follow one call: `read` are its operands, `made` what it returned."""
+        """Follow one call: `read` are its operands, `made` its results."""
         begins = op.overloadpacket in (torch.ops.aten.as_strided, torch.ops.aten.as_strided_)
-        # Most programs call no `as_strided`, so nothing is to be followed.
+        # Most programs call no `as_strided`, so there is nothing to follow.
         goes_on = self._made and facts(op).kind is Kind.VIEW and any(map(self.has, read))
         if begins or goes_on:
             self._made.update({id(tensor): tensor for tensor in made})
 
     def has(self, tensor: torch.Tensor) -> bool:
-        """True if the tensor is one of these."""
+        """True if such a chain made the tensor."""
         return id(tensor) in self._made
 
 
-# --- what is in the data --------------------------------------------------------------------------
+# --- tests of data --------------------------------------------------------------------------------
 
 
 def _unit(dtype: torch.dtype) -> float:
-    """The distance from 1 to the next number of a dtype; 0 if it has whole numbers alone."""
+    """The distance from 1 to the next number of a dtype; 0 if it has only whole numbers."""
     has_digits = dtype.is_floating_point or dtype.is_complex
     return torch.finfo(dtype).eps if has_digits else 0.0
 
@@ -444,7 +444,7 @@ def _is_not_finite(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _near_overflow_of_exp(tensor: torch.Tensor) -> bool:
-    """Whether `exp` of a number, or of its negation, overflows, but half of it would not."""
+    """True if `exp` of a number, or of its negation, overflows, but half of it would not."""
     if not (tensor.is_floating_point() or tensor.is_complex()):
         return False
     first = math.log(torch.finfo(tensor.dtype).max)

@@ -16,7 +16,7 @@ from aliasproof.ir.storages import entries_of
 
 ALLOCATES = {"empty", "empty_like", "empty_strided", "empty_permuted"}
 ALLOCATES |= {"new_empty", "new_empty_strided"}
-# Losses that leave their result as it is allocated if they get no elements.
+# Losses that leave their result uninitialised for empty inputs.
 LOSSES = {"soft_margin_loss", "multi_margin_loss", "multilabel_margin_loss_forward"}
 RESIZED_COPIES = {"resize", "resize_as"}  # functional forms: they clone, then call `resize_`
 
@@ -48,7 +48,7 @@ class UninitialisedStorage:
         )
 
     def fit(self) -> None:
-        """Give the mask the length of the storage: nothing has written bytes that are new."""
+        """Give the mask the length of the storage: new bytes are unwritten."""
         grown = self.storage.nbytes() - self.mask.size
         if grown > 0:
             self.mask = np.concatenate((self.mask, np.ones(grown, np.bool_)))
@@ -66,14 +66,14 @@ class UninitialisedMemory:
         return bool(self._storages)
 
     def note_allocation(self, tensor: torch.Tensor) -> None:
-        """The tensor has a new storage, which is not initialised."""
+        """Note that the tensor has a new storage, which is not initialised."""
         storage = tensor.untyped_storage()
         self._storages[storage._cdata] = UninitialisedStorage(storage)
 
     def note_results(
         self, name: str, operands: Sequence[torch.Tensor], results: Sequence[torch.Tensor]
     ) -> None:
-        """Note what an operator of that name returned without writing all of it."""
+        """Note the results that an operator of that name did not write completely."""
         if name in ALLOCATES:
             for tensor in results:
                 self.note_allocation(tensor)
@@ -84,7 +84,7 @@ class UninitialisedMemory:
             self.note_resize(copy.untyped_storage(), operands[0].numel() * copy.itemsize)
 
     def note_resize(self, storage: torch.UntypedStorage, nbytes_before: int) -> None:
-        """The storage had `nbytes_before` bytes until `resize_`."""
+        """Note the bytes that `resize_` added to a storage of `nbytes_before` bytes."""
         if storage._cdata in self._storages:
             self._storages[storage._cdata].fit()
         elif storage.nbytes() > nbytes_before:
@@ -92,7 +92,7 @@ class UninitialisedMemory:
 
     @contextmanager
     def noting_storages(self) -> Iterator[None]:
-        """Note `resize_` of a storage, which is no call of an operator."""
+        """Note `resize_` of a storage, which is not a call of an operator."""
         right = torch.UntypedStorage.resize_
 
         def noting(storage: torch.UntypedStorage, *size: Any) -> Any:
@@ -105,13 +105,13 @@ class UninitialisedMemory:
             yield
 
     def note_write(self, tensor: torch.Tensor, elements: torch.Tensor | None = None) -> None:
-        """All elements of the tensor were written, or those where a mask of `elements` is true."""
+        """Note a write of all elements of a tensor, or of those where `elements` is true."""
         state = self._storages.get(tensor.untyped_storage()._cdata)
         if state is None:
             return
         if elements is not None:
             state.bytes_of(tensor)[elements.numpy(force=True)] = False
-        # Most are written as a whole. Without an entry, the storage can be freed.
+        # Most storages are written as a whole. Without an entry, the storage can be freed.
         elif tensor.is_contiguous() and tensor.nbytes == state.storage.nbytes():
             del self._storages[state.storage._cdata]
         else:
