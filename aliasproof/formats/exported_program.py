@@ -2,7 +2,7 @@
 
 `torch.export.load` unpickles sample inputs and custom objects, and imports what they name. Here the
 JSON of the graph is read by its schema (`torch._export.serde.schema`), and weights as bytes. A
-pickle in the archive is left where it is. Sample inputs are one, so inputs get values of the fill.
+pickle in the archive is never read. Sample inputs are pickled, so inputs get values of the fill.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from aliasproof.ir.stored_text import MOST_BYTES as LONGEST_JSON
 from aliasproof.ir.values import fill
 
 MOST_BYTES = 2**32  # of one storage
-# By the numbers of the schema.
+# By the numbers in the schema.
 _DTYPES = {
     ScalarType.BYTE.value: torch.uint8,
     ScalarType.CHAR.value: torch.int8,
@@ -71,7 +71,7 @@ class ExportedGraph:
 def read_exported(path: Path) -> ExportedGraph:
     """Read the only model in a file. Nothing is executed or unpickled.
 
-    Raises `UserError` for what is no such file, and for what a graph cannot say.
+    Raises `UserError` for any other file, and for a model that a graph cannot express.
     """
     try:
         if not stat.S_ISREG(path.stat().st_mode):
@@ -89,7 +89,7 @@ def read_exported(path: Path) -> ExportedGraph:
 class _ArchiveReader:
     """Reads an archive.
 
-    `symbols` are the sizes of the example by their symbols, `numbers` by the names of their nodes.
+    `symbols` has the sizes of the example by their symbols, `numbers` by the names of their nodes.
     Weights in one file of the archive share its storage.
     """
 
@@ -169,7 +169,7 @@ class _ArchiveReader:
             return value["as_name"], self.numbers[value["as_name"]]
         if form in ("as_int", "as_float", "as_bool"):
             return "", _number(value)
-        if form in ("as_none", "as_string"):  # the graph does not use it
+        if form in ("as_none", "as_string"):  # the graph does not use this input
             return "", None
         raise UserError(f"a graph cannot have an input of the form {shown(form)}")
 
@@ -214,7 +214,7 @@ class _ArchiveReader:
         return torch.empty(0, dtype=dtype).set_(storage, offset, sizes, strides)
 
     def _weight(self, name: str, entry: Any, meta: Any) -> torch.Tensor:
-        """A weight on its bytes; with values of the fill if the archive has a pickle of it."""
+        """A weight on its bytes, or with values of the fill if the archive only has a pickle."""
         if entry is None or entry[1]["use_pickle"]:
             self.without_bytes.append(name)
             return self._filled_tensor(meta)
@@ -330,7 +330,7 @@ def _each(read: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return lambda values: [read(value) for value in values]
 
 
-# The forms of an argument in the schema, and how each is read.
+# The forms of an argument in the schema, with a function to read each.
 _VALUES: dict[str, Callable[[Any], Any]] = {
     "as_none": lambda _: None,
     "as_int": _plain,

@@ -22,10 +22,10 @@ from aliasproof.ir.errors import UserError, did_you_mean, shown
 from aliasproof.ir.schemas import resolve
 
 _OPS, _HIGHER_ORDER = "torch.ops.", "torch.ops.higher_order."
-# Of the functions that make tensors, the one that opens a file, and those that read memory.
+# Factory functions that open a file, or read memory.
 _NO_FACTORIES = {"from_file", "frombuffer", "from_numpy"}
 _SYMBOLIC = "float int max min not ite sum"
-# What Dynamo puts into graphs beside calls with tensors.
+# Functions that Dynamo puts into graphs beside calls with tensors.
 _MODES: dict[str, Any] = {
     "torch._C._set_grad_enabled": torch._C._set_grad_enabled,
     "torch.amp.autocast_mode._enter_autocast": torch.amp.autocast_mode._enter_autocast,
@@ -46,7 +46,7 @@ _DUNDERS = {
 
 @functools.cache
 def functions() -> dict[str, Callable[..., Any]]:
-    """The functions that are no registered operators, by name."""
+    """The functions that are not registered operators, by name."""
     named: dict[str, Any] = dict(_MODES)
     for owner, members in get_overridable_functions().items():
         if isinstance(owner, types.ModuleType):
@@ -71,7 +71,7 @@ def _names() -> dict[int, str]:
 
 
 def name_of_function(function: object) -> str:
-    """The name of what a graph calls. Raises `UserError` if a file cannot name it."""
+    """The name of a function that a graph calls. Raises `UserError` if a file cannot name it."""
     if isinstance(function, OpOverload):
         return f"{_OPS}{function}"
     if isinstance(function, OpOverloadPacket):
@@ -87,7 +87,7 @@ def name_of_function(function: object) -> str:
 
 
 def function_of_name(name: str) -> Callable[..., Any]:
-    """The function of a name. Raises `UserError` for any other name."""
+    """The function with this name. Raises `UserError` for any other name."""
     if name.startswith(_HIGHER_ORDER):
         operators = vars(torch.ops.higher_order)
         found = getattr(torch.ops.higher_order, name.removeprefix(_HIGHER_ORDER), None)
@@ -112,7 +112,7 @@ def _operator(name: str) -> Callable[..., Any]:
     if not isinstance(packet, OpOverloadPacket):
         raise UserError(f"unknown operator {shown(name)}")
     for overload in packet.overloads():
-        resolve(f"{name}.{overload}")  # refuses those that open files
+        resolve(f"{name}.{overload}")  # refuses operators that open files
     return packet
 
 
@@ -126,7 +126,7 @@ def require_method(name: str) -> str:
 
 
 def require_arguments(function: object, args: Sequence[object]) -> None:
-    """Raises `UserError` unless a graph may call a function that it may name with these."""
+    """Raises `UserError` unless a graph may call the function with these arguments."""
     if function is getattr:
         require_attribute(args[1] if len(args) == 2 else None)
 

@@ -1,7 +1,8 @@
-"""A graph in a text with inputs for it, whose layouts the text names.
+"""A graph in a text, with inputs for it, whose layouts are in the text.
 
-They are in the annotations (`x: "f32[2, 3][3, 1]cpu"`), or in `load_args` of a minifier's script,
-which also says what shares a storage. Values are those of the fill, as a text has none.
+The layouts are in the annotations (`x: "f32[2, 3][3, 1]cpu"`), or in `load_args` of a minifier's
+script, which also says which inputs share a storage. Values are those of the fill, as a text has
+none.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ from aliasproof.ir.values import fill
 #
 # Graphs as torch prints them: `print_readable`, `TORCH_LOGS`, debug folders, scripts of minifiers.
 #
-# The text is parsed, and nothing in it is executed: a graph is built node by node, and its
-# functions are looked up by name (`aliasproof.formats.graph_ops`).
+# Nothing in the text is executed: it is parsed, a graph is built node by node, and its functions
+# are looked up by name (`aliasproof.formats.graph_ops`).
 
 
 # 'V1126 01:17:43.750000 6284 torch/_dynamo/output_graph.py:2835] [0/0] [__graph_code] '
@@ -83,7 +84,7 @@ _CONSTANTS = (torch.dtype, torch.memory_format, torch.layout)
 
 @dataclass(frozen=True, slots=True)
 class GraphText:
-    """A printed graph: its title, the line of its `forward` in the text, and the syntax of that."""
+    """A printed graph: its title, the line of its `forward` in the text, and that parsed."""
 
     title: str
     line: int
@@ -91,7 +92,7 @@ class GraphText:
 
     @property
     def parameters(self) -> list[ast.arg]:
-        """The inputs, `self` left out."""
+        """The inputs, without `self`."""
         return self.forward.args.args[1:]
 
     def describe(self) -> str:
@@ -100,8 +101,8 @@ class GraphText:
 
 
 def graph_texts(text: str) -> list[GraphText]:
-    """The graphs in a text, in their order. Raises `UserError` for one that is no Python."""
-    if "torch.ops.prims.inductor" in text:  # they are registered when this is imported
+    """The graphs in a text, in order. Raises `UserError` for one that is not valid Python."""
+    if "torch.ops.prims.inductor" in text:  # this import registers them
         importlib.import_module("torch._inductor.inductor_prims")
     lines = [_LOGGED.sub("", _COLOR.sub("", line)) for line in text.splitlines()]
     graphs: list[GraphText] = []
@@ -120,7 +121,7 @@ def graph_texts(text: str) -> list[GraphText]:
 
 
 def _block(lines: list[str], indent: int) -> Iterator[str]:
-    """The lines of a body: those that are deeper."""
+    """The lines of a body: those that are indented deeper."""
     for line in lines:
         if line.strip() and len(line) - len(line.lstrip()) <= indent:
             return
@@ -140,7 +141,7 @@ def _parsed(code: list[str], line: int) -> ast.FunctionDef:
 def graph_of(text: GraphText) -> tuple[fx.Graph, dict[str, str]]:
     """The graph, and the annotation of each attribute that it reads, by name.
 
-    Raises `UserError` with the line of what it cannot read.
+    Raises `UserError` with the line that it cannot read.
     """
     builder = _Builder(text.line)
     for parameter in text.parameters:
@@ -154,7 +155,7 @@ def graph_of(text: GraphText) -> tuple[fx.Graph, dict[str, str]]:
 
 @dataclass(slots=True)
 class _Builder:
-    """Builds the nodes of the statements of a graph; `line` is the first one's in the file."""
+    """Builds the nodes for the statements of a graph; `line` is the first one's in the file."""
 
     line: int
     graph: fx.Graph = field(default_factory=fx.Graph)
@@ -163,12 +164,12 @@ class _Builder:
     returns: bool = False
 
     def refusal(self, node: ast.AST, what: str) -> UserError:
-        """An error with the place of a node."""
+        """An error with the line of a node."""
         line = self.line + getattr(node, "lineno", 1) - 1
         return UserError(f"line {line}: {what}: {shown(ast.unparse(node))}")
 
     def statement(self, node: ast.stmt) -> None:
-        """Build what a statement calls, and bind its names."""
+        """Build the calls of a statement, and bind its names."""
         if isinstance(node, ast.Return):
             self.graph.output(None if node.value is None else self.value(node.value))
             self.returns = True
@@ -217,7 +218,7 @@ class _Builder:
     # --- expressions ------------------------------------------------------------------------------
 
     def value(self, node: ast.expr) -> Any:
-        """What an expression stands for: a node, a constant, or a container of these."""
+        """The value of an expression: a node, a constant, or a container of these."""
         build = getattr(self, f"_{type(node).__name__.lower()}", None)
         if build is None:
             raise self.refusal(node, "not an expression of a graph")
@@ -312,7 +313,7 @@ class _Builder:
         raise self.refusal(called, "a graph calls functions and methods by name")
 
     def _allowed(self, node: ast.expr, look_up: Callable[[Any], Any], name: Any) -> Any:
-        """What a name stands for, if a graph may use it."""
+        """The value of a name, if a graph may use it."""
         try:
             return look_up(name)
         except UserError as error:
@@ -341,7 +342,7 @@ _LOAD_ARGS = re.compile(r"^def load_args\(reader\):\n(?:[ \t]+.*\n|\s*\n)+", re.
 
 @dataclass(frozen=True, slots=True)
 class PrintedGraph:
-    """A graph with inputs, and notes on what its text does not say."""
+    """A graph with inputs, and notes on properties that are not in its text."""
 
     module: fx.GraphModule
     inputs: Sequence[torch.Tensor | int]
@@ -351,7 +352,7 @@ class PrintedGraph:
 def read_printed(text: str, number: int | None = None) -> PrintedGraph:
     """The graph with that number in a text, counted from 1; the only one without a number.
 
-    Raises `UserError` if there is none or are several, and for what cannot be read.
+    Raises `UserError` if there is none or are several, and for text that cannot be read.
     """
     try:
         chosen = _chosen(graph_texts(text), number)
@@ -368,7 +369,7 @@ def read_printed(text: str, number: int | None = None) -> PrintedGraph:
 
 
 def is_printed(text: str, function: str) -> bool:
-    """Whether Python is a graph that torch wrote, and defines no function of that name."""
+    """True if Python is a graph that torch wrote, and defines no function of that name."""
     asked = re.search(rf"^def {re.escape(function)}\(", text, re.MULTILINE)
     return asked is None and _WRITTEN.search(text) is not None
 
@@ -388,7 +389,7 @@ def _chosen(graphs: Sequence[GraphText], number: int | None) -> GraphText:
 
 
 def _loaded(text: str) -> list[Any]:
-    """What `load_args` reads, in the order of the inputs: calls of `reader`, as syntax."""
+    """The reads in `load_args`, in the order of the inputs: calls of `reader`, as syntax trees."""
     found = _LOAD_ARGS.search(text)
     if found is None:
         return []
@@ -398,18 +399,18 @@ def _loaded(text: str) -> list[Any]:
 
 
 _SYMBOL = re.compile(r"[suz]\d+")
-_SIZES = (5, 7, 11, 13, 17, 19, 23)  # for symbols in the order in which they are met
+_SIZES = (5, 7, 11, 13, 17, 19, 23)  # for symbols, in the order in which they occur
 _ARITHMETIC = (ast.Add, ast.Sub, ast.Mult, ast.FloorDiv, ast.Mod, ast.Pow)
 
 
 @dataclass(slots=True)
 class _SymbolicSizes:
-    """The numbers that expressions of sizes stand for, such as `s33 - 1`."""
+    """The values of size expressions, such as `s33 - 1`."""
 
     symbols: dict[str, int] = field(default_factory=dict)
 
     def of(self, text: str) -> Any:
-        """A number, or a tuple of these. Raises `UserError` for what is none."""
+        """A number, or a tuple of numbers. Raises `UserError` for any other text."""
         try:
             return self._value(ast.parse(text.strip(), mode="eval").body)
         except (SyntaxError, ValueError, ArithmeticError) as error:
@@ -453,7 +454,7 @@ class _TextInputs:
         return self.tensor(parameter.arg, text)
 
     def tensor(self, name: str, annotation: str) -> torch.Tensor:
-        """A tensor of a storage of its own, by an annotation such as 'f32[2, 3][3, 1]cpu'."""
+        """A tensor on a storage of its own, by an annotation such as 'f32[2, 3][3, 1]cpu'."""
         match = _ANNOTATION.match(annotation)
         if match is None or match[1] not in _DTYPES:
             raise UserError(f"input {name}: {shown(annotation)} is no dtype with sizes")
@@ -517,7 +518,7 @@ class _TextInputs:
         return int(self.sizes.of(ast.unparse(node)))
 
     def notes(self, attributes: dict[str, str]) -> list[str]:
-        """What the text leaves open."""
+        """Notes on properties that the text leaves open."""
         notes = ["a text has no values, so inputs have those of the fill"]
         if not self.storages and self.made > 1:
             notes.append("the text does not say which inputs share a storage, so none do")

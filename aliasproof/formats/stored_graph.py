@@ -31,7 +31,7 @@ from aliasproof.ir.values import STATIC
 
 # --- graph json -----------------------------------------------------------------------------------
 #
-# The nodes of an `fx.Graph` in their order, with names in place of functions.
+# The nodes of an `fx.Graph`, in order, with names in place of functions.
 
 
 DEEPEST = 16  # nesting of lists in an argument
@@ -69,7 +69,7 @@ def _node_to_json(node: fx.Node) -> dict[str, Any]:
 
 
 def _to_json(value: Any) -> Any:
-    """An argument. What JSON has no form for is an object with one key."""
+    """An argument as JSON. A value without a form in JSON becomes an object with one key."""
     if isinstance(value, float) and not math.isfinite(value):
         return {"float": str(value)}
     if value is None or isinstance(value, (bool, int, float, str)):
@@ -84,7 +84,7 @@ def _to_json(value: Any) -> Any:
     raise UserError(f"a stored graph cannot have an argument of type {type(value).__name__}")
 
 
-# What JSON has no form for: its type, the key of the object that it becomes, and the value there.
+# Values without a form in JSON: their type, the key of the object that they become, its value.
 _FORMS: tuple[tuple[Any, str, Callable[[Any], Any]], ...] = (
     (fx.Node, "node", lambda node: node.name),
     (torch.dtype, "dtype", dtype_name),
@@ -102,7 +102,7 @@ _FORMS: tuple[tuple[Any, str, Callable[[Any], Any]], ...] = (
 
 
 def graph_from_json(data: object, where: str, attributes: Mapping[str, object]) -> fx.Graph:
-    """The graph. `attributes` are what a node may read by name.
+    """The graph. `attributes` are the values that a node may read by name.
 
     Raises `UserError`, which begins with `where`.
     """
@@ -126,7 +126,7 @@ class _Reader:
         self.graph, self.nodes, self.attributes = graph, nodes, attributes
 
     def add(self, data: object) -> None:
-        """Add a node. Raises `UserError`."""
+        """Add a node. Raises `UserError` if it is not valid."""
         if not isinstance(data, dict):
             raise UserError(f"expected an object, got {shown(data)}")
         name, kind = data.get("name"), data.get("op")
@@ -228,14 +228,14 @@ _DEEPEST = 8  # graphs within graphs
 
 @dataclass(frozen=True, slots=True)
 class StoredGraph:
-    """A graph, the inputs of a call of it, and what is known of the two, as texts by name."""
+    """A graph, the inputs of a call of it, and facts about both, as texts by name."""
 
     module: fx.GraphModule
     inputs: Sequence[object]
     about: Mapping[str, str] = field(default_factory=dict)
 
     def write(self, folder: Path) -> None:
-        """Write both files. Raises `UserError` for what a file cannot say, before it writes one."""
+        """Write both files. Raises `UserError` before that if a file cannot express the graph."""
         layouts = _Layouts()
         written = {
             "version": VERSION,
@@ -250,7 +250,7 @@ class StoredGraph:
 
     @classmethod
     def read(cls, folder: Path) -> StoredGraph:
-        """Read both files. Raises `UserError` with the file and the place of a mistake."""
+        """Read both files. Raises `UserError` with the file and the location of an error."""
         file, data = folder / GRAPH, _read_json(folder)
         storages = _read_storages(folder / STORAGES, folder)
         try:
@@ -260,12 +260,12 @@ class StoredGraph:
 
 
 def is_stored_graph(path: Path) -> bool:
-    """Whether a path is a folder with a graph of this form."""
+    """True if a path is a folder with a graph of this form."""
     return (path / GRAPH).is_file()
 
 
 def about_graph(folder: Path) -> dict[str, str]:
-    """What is known of a stored graph, without its tensors. Raises `UserError`."""
+    """The facts about a stored graph, without its tensors. Raises `UserError` if it is invalid."""
     data = _read_json(folder)
     fields = _object(data.get("about") if isinstance(data, dict) else None, f"{folder / GRAPH}")
     return {str(key): str(value) for key, value in fields.items()}
@@ -404,7 +404,7 @@ _LAYOUT = ("storage", "dtype", "device", "sizes", "strides", "offset", "requires
 
 
 def _tensor(data: object, where: str, storages: Sequence[torch.Tensor]) -> torch.Tensor:
-    given = {"static": None, **_object(data, where)}  # older files do not have it
+    given = {"static": None, **_object(data, where)}  # older files do not have this key
     fields = _object(given, where, (*_LAYOUT, "leaf", "parameter", "static"))
     tensor, static = _dense(fields, where, storages), fields["static"]
     if static not in _STATIC_TYPES:
@@ -483,7 +483,7 @@ def _write_storages(file: Path, storages: Sequence[torch.UntypedStorage]) -> Non
 
 
 def _read_storages(file: Path, folder: Path) -> list[torch.Tensor]:
-    """The bytes of each storage, in their order."""
+    """The bytes of each storage, in order."""
     if not file.is_file() or not file.resolve().is_relative_to(folder.resolve()):
         raise UserError(f"{file} is not a regular file in its folder")
     if file.stat().st_size > MOST_BYTES:
