@@ -171,8 +171,7 @@ def no_later_use(candidate: Candidate) -> str | None:
     for slot in _writing(candidate):
         later = candidate.liveness.later_reads(slot.written, Region.of(slot.written), candidate.at)
         for value, read in later:
-            # A node that only overwrites the value does not read it, but it overwrites the result,
-            # too, so the result must be dead by then.
+            # A node that only overwrites the value may come once the result is dead.
             if (
                 read.overwrites
                 and slot.result is not None

@@ -380,8 +380,7 @@ def stores_twice_by_index(call: EagerCall) -> str | None:
 def reads_broken_bool(call: EagerCall) -> str | None:
     """A call reads a bool that is neither 0 nor 1, written through a view of another dtype.
 
-    A copy counts, too: for the byte 2, `clone` stores 1, `cat` stores 2, and `flip` either, by
-    layout.
+    A copy counts: for the byte 2, `clone` stores 1, `cat` stores 2, and `flip` either, by layout.
     """
     if call.facts.kind is Kind.VIEW:  # it reads nothing
         return None

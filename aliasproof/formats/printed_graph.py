@@ -1,8 +1,8 @@
 """A graph in a text, with inputs for it, whose layouts are in the text.
 
-The layouts are in the annotations (`x: "f32[2, 3][3, 1]cpu"`), or in `load_args` of a minifier's
-script, which also says which inputs share a storage. Values are those of the fill, as a text has
-none.
+The layouts are in annotations (`x: "f32[2, 3][3, 1]cpu"`), or in `load_args` of a minifier's
+script, which also says which inputs share a storage. A text has no values, so those of the fill are
+used.
 """
 
 from __future__ import annotations

@@ -548,8 +548,7 @@ def _nested_calls(program: Program, lines: list[_Line], returned: str) -> tuple[
 def _with_expression(text: str, line: _Line) -> str:
     """The text with the line's expression in place of its name, in parentheses where needed."""
     name = re.escape(line.target)
-    # Between a bracket or comma and the next one, and by itself, an expression needs no
-    # parentheses.
+    # An expression needs no parentheses by itself, or between a bracket or comma and the next one.
     if line.atom or re.search(rf"(?:^|[(\[]|, ){name}(?=$|[,)\]])", text):
         return re.sub(rf"(?<![\w.]){name}(?![\w=])", lambda _: line.text, text)
     return re.sub(rf"(?<![\w.]){name}(?![\w=])", lambda _: f"({line.text})", text)

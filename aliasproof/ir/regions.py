@@ -189,9 +189,8 @@ def _returns(
 ) -> bool:
     """True if steps in the dims `below` can undo 1 to `size - 1` steps of `stride`.
 
-    They undo them if the two elements are less than an element apart, so that they share a byte.
-    Their indices differ in some dims; this is the one with the largest stride, counted from the
-    lower index.
+    They undo them if the two elements end less than an element apart, and so share a byte. Of the
+    dims in which their indices differ, this one has the largest stride, counted from the lower one.
     """
     # The dims below step from -reach to +reach; shift them to start from 0.
     reach = extent - itemsize

@@ -52,8 +52,7 @@ def is_functional(graph_module: fx.GraphModule) -> str | None:
         elif writes(node.target):
             if node.target not in EPILOGUE:
                 return f"{node.format_node()} writes, and is not a call of the epilogue"
-            # A graph could also write a new tensor of its own; FX passes allow only writes to
-            # inputs.
+            # A graph could also write a tensor that it made; FX passes allow only writes to inputs.
             if not inputs.issuperset(map(storage_of, written_tensors(node, value_of))):
                 return f"{node.format_node()} writes to what is not an input"
             epilogue = node

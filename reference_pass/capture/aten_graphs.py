@@ -37,8 +37,7 @@ from aliasproof.reference_pass.planning.opaque_calls import opaque_call
 # --- recognizing a graph of ATen calls ------------------------------------------------------------
 #
 # Such a graph calls ATen operators, picks their results, and computes sizes. Python operators do
-# the last two. On a tensor, Python operators are not ATen calls: `x[1:]` is a view, `x += 1` a
-# write.
+# the last two. On tensors, they are not ATen calls: `x[1:]` is a view, and `x += 1` is a write.
 
 
 def is_aten(graph_module: fx.GraphModule, sample_args: Sequence[object] = ()) -> bool:

@@ -312,8 +312,7 @@ def _set_layouts(outs: Sequence[torch.Tensor], layouts: Sequence[OutLayout]) -> 
 
 def _real_tensors(values: Iterable[object]) -> list[torch.Tensor]:
     found = [tensor for value in values for tensor in tensors_in(value)]
-    # A trace makes fakes; a tensor that is not fake existed before, or is a constant of the
-    # function.
+    # A trace makes fakes: any other tensor existed before, or is a constant of the function.
     return [
         tensor
         for tensor in found

@@ -46,8 +46,7 @@ def all_candidates(node: fx.Node, liveness: Liveness) -> Iterator[Candidate]:
     inputs = {storage_of(candidate.slots[0].written) for candidate in into_input}
     same: list[Candidate] = []
     others: list[Candidate] = []
-    # In order of preference. Of the rewrites into operands, the first operand gives the plainest
-    # graph.
+    # In order of preference. A rewrite into the first operand gives the plainest graph.
     for candidate in (*own, *_out(node, op, liveness)):
         is_same = any(storage_of(slot.written) in inputs for slot in candidate.slots)
         (same if is_same or candidate.how is How.REDUNDANT else others).append(candidate)

@@ -75,8 +75,7 @@ def with_opaque_calls(semantics: Semantics, non_aliasing: Collection[object]) ->
         # It is known which values a collective retains.
         is_unknown = is_opaque(called) and not called.namespace.startswith("_c10d_functional")
         if (is_unknown or is_python(called)) and called not in non_aliasing:
-            # For some operands, `on_copies` passes copies: it retains these, and they are its
-            # results.
+            # `on_copies` passes copies for some operands: these are retained, and are its results.
             copies: list[fx.Node] = []
             if node.target is on_copies:
                 given = bind(called, node.args[1:], node.kwargs)
