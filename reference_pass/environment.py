@@ -102,7 +102,7 @@ class Environment:
 
         return on_values(given, argument)
 
-    def noted(self, new: fx.Node) -> fx.Node:
+    def note_operand_strides(self, new: fx.Node) -> fx.Node:
         """Note the eager strides of the operands of a new call, for the invariants; returns it."""
         read, self.read = self.read, {}
         note_strides(new, read.get)
@@ -156,9 +156,9 @@ class Environment:
         # An empty tensor has strides too, and a view of it as another dtype depends on them.
         if all(known(size == 1) or known(one == other) for size, one, other in strides):
             return value
-        return self.emit.laid_out(value, geometry.sizes, wanted)
+        return self.emit.lay_out(value, geometry.sizes, wanted)
 
-    def apart(self, value: fx.Node, storages: Collection[int]) -> fx.Node:
+    def copy_if_on(self, value: fx.Node, storages: Collection[int]) -> fx.Node:
         """The value, or a copy of it if it is a view of one of these storages of the new graph."""
         if storage_of(value.meta["val"]) in storages:
             return self.emit.call(aten.clone.default, value)

@@ -71,7 +71,7 @@ class _Epilogue:
         for storage in storages:
             storage.apply()
         new = {
-            storage: env.apart(storage.read(storage.base), inputs)
+            storage: env.copy_if_on(storage.read(storage.base), inputs)
             for storage in storages
             if storage.version > 0
         }

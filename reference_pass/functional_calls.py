@@ -47,7 +47,7 @@ def functional_call_of(env: Environment, node: fx.Node, effect: Effect) -> None:
         return
     call = WritingCall.of(env, node)
     refuse_two_writes(call)
-    write_results(env, call, effect, computed(env, call))
+    write_results(env, call, effect, compute_call(env, call))
 
 
 # --- calls that write nothing ---------------------------------------------------------------------
@@ -55,15 +55,15 @@ def functional_call_of(env: Environment, node: fx.Node, effect: Effect) -> None:
 # In the new graph an operand can have other strides than in eager, or another offset, or a storage
 # of another size. Most ops do not depend on these. Those that do get eager's strides
 # (`env.arguments`). `reshape` copies or not, depending on strides: where it copies in eager, it
-# copies here (`env.apart`).
+# copies here (`env.copy_if_on`).
 
 
 def _call_without_writes(env: Environment, node: fx.Node, effect: Effect) -> None:
     """Emit the same call on current values."""
     args, kwargs = env.arguments(node.args, node), env.arguments(node.kwargs, node)
-    new = env.noted(env.emit.call(node.target, *args, **kwargs))
+    new = env.note_operand_strides(env.emit.call(node.target, *args, **kwargs))
     if isinstance(effect.value, torch.Tensor):
-        new = env.apart(new, operand_storages(new))
+        new = env.copy_if_on(new, operand_storages(new))
     env.define(node, effect, effect.value, new)
 
 
@@ -96,7 +96,7 @@ class WritingCall:
         return None if geometry is None else geometry.dtype
 
 
-def computed(env: Environment, call: WritingCall) -> fx.Node:
+def compute_call(env: Environment, call: WritingCall) -> fx.Node:
     """The result of a call in functional form, on current values."""
     op, given = call.op, call.given
     form = env.rules.functional_form(op)
@@ -111,7 +111,7 @@ def computed(env: Environment, call: WritingCall) -> fx.Node:
         rest = {name: value for name, value in given.items() if name != first}
         values = {first: old, **env.arguments(rest, call.node)}
     args, kwargs = functional_call(op, form, values, call.dtype)
-    new = env.noted(env.emit.call(form, *args, **kwargs))
+    new = env.note_operand_strides(env.emit.call(form, *args, **kwargs))
     new.meta[WRITTEN_IN_PLACE] = not facts(op).outs
     return new
 
@@ -123,7 +123,7 @@ def called_on_copies(env: Environment, call: WritingCall) -> fx.Node:
             f"{call.op} reads memory that it writes, in an order that its schema does not state"
         )
     args, kwargs = unbind(call.op, env.arguments(call.given, call.node))
-    return env.noted(env.emit.call(on_copies, call.op, *args, **kwargs))
+    return env.note_operand_strides(env.emit.call(on_copies, call.op, *args, **kwargs))
 
 
 def write_results(env: Environment, call: WritingCall, effect: Effect, new: fx.Node) -> None:

@@ -52,7 +52,7 @@ def on_copies_by(
     known = facts(op)
     given = bind(op, args, kwargs)
     if layouts is not None:
-        copies = iter(laid_out(tensors_in(given), layouts))
+        copies = iter(lay_out(tensors_in(given), layouts))
         given = on_tensors(given, lambda _: next(copies))
     for name in known.writes if layouts is None else ():
         value = given.get(name)  # a tensor, a list of tensors, or None for an optional one
@@ -95,7 +95,7 @@ def copy_with_strides(tensor: Any, *, located: bool) -> Any:
     return copy
 
 
-def laid_out(tensors: Sequence[torch.Tensor], layouts: Sequence[Layout]) -> list[torch.Tensor]:
+def lay_out(tensors: Sequence[torch.Tensor], layouts: Sequence[Layout]) -> list[torch.Tensor]:
     """Copies of tensors in these layouts; layouts with the same storage number share a storage."""
     memories: dict[int, torch.Tensor] = {}
     copies = []

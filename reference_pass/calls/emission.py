@@ -92,7 +92,7 @@ class Emitter:
         except (RuntimeError, ValueError):
             sizes = value.meta["val"].shape
             wanted = contiguous_strides(sizes) if strides is None else strides
-            return self.call(form, self.laid_out(value, sizes, wanted), *args)
+            return self.call(form, self.lay_out(value, sizes, wanted), *args)
 
     def _without_symbols(
         self, arguments: tuple[tuple[Any, ...], dict[str, Any]]
@@ -157,7 +157,7 @@ class Emitter:
                     asked[symbol] = self.graph.call_function(op, args)
         return asked
 
-    def laid_out(self, value: fx.Node, sizes: Sequence[Size], strides: Sequence[Size]) -> fx.Node:
+    def lay_out(self, value: fx.Node, sizes: Sequence[Size], strides: Sequence[Size]) -> fx.Node:
         """A copy of the value with these strides."""
         # `copy` keeps the layout of its first operand, and reads none of its data.
         destination = self.call(aten.new_empty_strided.default, value, list(sizes), list(strides))

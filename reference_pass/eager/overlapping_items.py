@@ -19,11 +19,11 @@ from aliasproof.reference_pass.calls.nested import nodes_in
 from aliasproof.reference_pass.calls.operator_forms import aten, writes
 from aliasproof.reference_pass.calls.storages import written_tensors
 from aliasproof.reference_pass.eager.history import HAS_GRADIENT
-from aliasproof.reference_pass.eager.rounding import exactly_computed
+from aliasproof.reference_pass.eager.rounding import compute_exactly
 from aliasproof.reference_pass.environment import Environment
 from aliasproof.reference_pass.functional_calls import (
     WritingCall,
-    computed,
+    compute_call,
     has_lazy_bits,
     may_overlap,
 )
@@ -99,8 +99,8 @@ def _call_item_by_item(env: Environment, call: WritingCall) -> None:
             # The functional form copies whole storages. The passes know that only for `copy`.
             item = {"self": given["self"][index], "src": given["src"][index]}
             one = WritingCall(call.node, aten.copy_.default, item, [view])
-            new = computed(resolving, one)
+            new = compute_call(resolving, one)
         else:
             one = replace(call, given=_of_item(given, index), views=[view])
-            (new,) = env.emit.contents(env.emit.results(exactly_computed(resolving, one)))
+            (new,) = env.emit.contents(env.emit.results(compute_exactly(resolving, one)))
         view.storage.write(view, new)

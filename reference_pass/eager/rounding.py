@@ -25,7 +25,7 @@ from aliasproof.reference_pass.environment import Environment
 from aliasproof.reference_pass.functional_calls import (
     WritingCall,
     called_on_copies,
-    computed,
+    compute_call,
     has_lazy_bits,
     read_overlaps,
     refuse_two_writes,
@@ -140,16 +140,16 @@ def call_of_exact_bits(env: Environment, node: fx.Node, effect: Effect) -> bool:
         return False
     call = WritingCall.of(env, node)
     refuse_two_writes(call)
-    write_results(env, call, effect, exactly_computed(env, call))
+    write_results(env, call, effect, compute_exactly(env, call))
     return True
 
 
-def exactly_computed(env: Environment, call: WritingCall) -> fx.Node:
-    """The result of a call (`functional_calls.computed`), with its bits."""
+def compute_exactly(env: Environment, call: WritingCall) -> fx.Node:
+    """The result of a call (`functional_calls.compute_call`), with its bits."""
     in_another_order = facts(call.op).random and not all(map(_is_contiguous, call.views))
     if in_another_order or rounds_its_scalar(call.op, call.dtype):
         return called_on_copies(env, call)
-    new = computed(env, call)
+    new = compute_call(env, call)
     if not _rounds_elsewhere(env, call, new) or read_overlaps(env, call):
         return new
     env.emit.graph.erase_node(new)

@@ -70,7 +70,7 @@ def _with_strides(env: Environment, view: FunctionalView, geometry: Geometry) ->
         or any(map(is_data_dependent, value.meta["val"].stride()))
     ):
         return value
-    value = env.emit.laid_out(value, geometry.sizes, geometry.strides)
+    value = env.emit.lay_out(value, geometry.sizes, geometry.strides)
     if copies and storage.queue and storage.queue[-1][0] is view:
         storage.queue[-1] = view, value
     elif copies:
