@@ -49,7 +49,7 @@ from aliasproof.reference_pass.backend.inputs_and_outputs import detach_new_outp
 from aliasproof.reference_pass.backend.observed_run import Observed
 from aliasproof.reference_pass.backend.partitioning import SavesOverwrittenError
 from aliasproof.reference_pass.calls.graphs import copied
-from aliasproof.reference_pass.capture.aten_graphs import is_aten, normalised
+from aliasproof.reference_pass.capture.aten_graphs import is_aten, normalise
 from aliasproof.reference_pass.capture.footprint import has_higher_peak
 from aliasproof.reference_pass.capture.function_trace import capture
 from aliasproof.reference_pass.capture.locations import depends_on_location
@@ -263,7 +263,7 @@ class Builder:
         self, new_fakes: Callable[[], Sequence[Any]], inputs: Sequence[Any]
     ) -> fx.GraphModule:
         if self.is_aten:
-            return normalised(self.graph_module)
+            return normalise(self.graph_module)
         if not self.keys.by_value:
             try:
                 return self._traced(self.graph_module, new_fakes())

@@ -111,8 +111,8 @@ def _differentiated(
     example_inputs: Sequence[Any],
     overwritten: frozenset[AOTInput] = frozenset(),
 ) -> Callable[..., Any]:
-    """Compile a graph with AOTAutograd, which calls `boxed` for the forward and backward graph."""
-    compiler = functools.partial(boxed, options)
+    """Compile a graph with AOTAutograd, with `compile_boxed` for both graphs that it makes."""
+    compiler = functools.partial(compile_boxed, options)
     compile_both = aot_autograd(
         fw_compiler=compiler,
         bw_compiler=compiler,
@@ -140,7 +140,7 @@ def _differentiated(
     return compiled if is_tuple else lambda *inputs: compiled(*inputs)[0]
 
 
-def boxed(
+def compile_boxed(
     options: PipelineOptions, graph_module: fx.GraphModule, example_inputs: Sequence[Any]
 ) -> Callable[[list[Any]], Any]:
     """The compiler that AOTAutograd calls: the list of inputs is cleared, so they can be freed."""

@@ -12,8 +12,8 @@ from aliasproof.reference_pass.calls.graphs import with_graph
 from aliasproof.reference_pass.calls.nested import tensors_in
 from aliasproof.reference_pass.calls.operator_forms import aten, writes
 from aliasproof.reference_pass.calls.storages import Storages
-from aliasproof.reference_pass.capture.trace_modes import unfolded
-from aliasproof.reference_pass.eager.history import slides
+from aliasproof.reference_pass.capture.trace_modes import unfold_operator
+from aliasproof.reference_pass.eager.history import repeats_element
 
 
 def may_write(graph_module: fx.GraphModule) -> bool:
@@ -67,7 +67,9 @@ def _returns_otherwise(graph_module: fx.GraphModule) -> bool:
     objects = [*tensors, *tensors_in(others)]
     if len(objects) > len({id(tensor) for tensor in objects}):
         return True
-    return any(x.is_conj() or x.is_neg() or (x.requires_grad and slides(x)) for x in tensors)
+    return any(
+        x.is_conj() or x.is_neg() or (x.requires_grad and repeats_element(x)) for x in tensors
+    )
 
 
 def writes_plainly(graph_module: fx.GraphModule) -> bool:
@@ -122,7 +124,7 @@ def with_regions_called(graph_module: fx.GraphModule) -> fx.GraphModule:
     Such an operator has a graph of its own, which no trace under autograd runs. So AOTAutograd
     would functionalize it.
     """
-    targets = {node: unfolded(node.target) for node in graph_module.graph.nodes}
+    targets = {node: unfold_operator(node.target) for node in graph_module.graph.nodes}
     children = _children(graph_module)
     if not children or not any(targets.values()):
         return graph_module

@@ -36,13 +36,13 @@ def _operands(node: fx.Node) -> list[fx.Node]:
 
     The in-place or `out=` form of the same call has the same ones first.
     """
-    op, args = called(node)
+    op, args = called_operator(node)
     given = bind(op, args, node.kwargs) if isinstance(op, OpOverload) else {}
     if not node.kwargs or not given:
         return nodes_in((args, node.kwargs))
     return [leaf for name in facts(op).names if name in given for leaf in nodes_in(given[name])]
 
 
-def called(node: fx.Node) -> tuple[Any, tuple[Any, ...]]:
+def called_operator(node: fx.Node) -> tuple[Any, tuple[Any, ...]]:
     """The operator that a node calls, maybe on copies, and its arguments by position."""
     return (node.args[0], node.args[1:]) if node.target is on_copies else (node.target, node.args)

@@ -135,7 +135,7 @@ def _may_be_tensor(node: fx.Node) -> bool:
 # --- normal form ----------------------------------------------------------------------------------
 
 
-def normalised(graph_module: fx.GraphModule) -> fx.GraphModule:
+def normalise(graph_module: fx.GraphModule) -> fx.GraphModule:
     """The graph with arguments by position where possible, and with calls that say what they write.
 
     Returns the given graph module if there is nothing to change, else a copy. Raises `Refused` for

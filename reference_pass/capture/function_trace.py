@@ -24,7 +24,7 @@ from aliasproof.reference_pass.capture.aten_graphs import (
     DECOMPOSITIONS,
     composites_of_eager,
     is_aten,
-    normalised,
+    normalise,
     refuse_other_calls,
 )
 from aliasproof.reference_pass.capture.autograd_notes import (
@@ -49,7 +49,7 @@ def capture(
 ) -> fx.GraphModule:
     """The ATen calls of a function as a graph, mutation included.
 
-    A graph of ATen calls is returned as it is, or `normalised`, unless it must be right for other
+    A graph of ATen calls is returned unchanged or by `normalise`, unless it must be right for other
     sizes, too. Any other function is traced on fake tensors. So the trace does not write the sample
     arguments, nor the parameters and buffers of a module. Raises `Refused` for a function that
     writes other tensors than these: such a write would already happen in the trace. With
@@ -71,7 +71,7 @@ def _captured(
         and isinstance(function, fx.GraphModule)
         and is_aten(function, sample_args)
     ):
-        return normalised(function)
+        return normalise(function)
     if not isinstance(function, torch.nn.Module):
         return traced(function, sample_args)
     # The tensors of a module become inputs of the trace, and attributes of the graph after it.

@@ -85,7 +85,7 @@ class TraceGuard(TorchDispatchMode):
         self.made: dict[int, torch.UntypedStorage] = {}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if (call := unfolded(func)) is not None:
+        if (call := unfold_operator(func)) is not None:
             with self:  # the mode sees the calls of that graph, too
                 return call(*args, **(kwargs or {}))
         if func in HIGHER_ORDER:
@@ -185,7 +185,7 @@ _UNFOLDED: dict[object, Callable[..., Any]] = {
 }
 
 
-def unfolded(func: Any) -> Callable[..., Any] | None:
+def unfold_operator(func: Any) -> Callable[..., Any] | None:
     """The function that a higher-order operator runs on its arguments; None for others."""
     return _call_graph if isinstance(func, BaseHOP) else _UNFOLDED.get(func)
 

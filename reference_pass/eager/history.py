@@ -294,7 +294,7 @@ def refuse_lost_history(captured: fx.GraphModule, analysis: Analysis) -> None:
             raise LostHistory(f"{names} share memory, have gradients, and are written")
 
 
-def slides(tensor: torch.Tensor) -> bool:
+def repeats_element(tensor: torch.Tensor) -> bool:
     """True if a tensor shows one element as several, as `unfold` does; `expand` does not count."""
     kept = [dim for dim, stride in enumerate(tensor.stride()) if not known(stride == 0)]
     sizes, strides = [tensor.shape[dim] for dim in kept], [tensor.stride(dim) for dim in kept]
@@ -310,7 +310,7 @@ def _refuse_slides(analysis: Analysis, recorded: set[int]) -> None:
         for operand in nodes_in([given.get(name) for name in facts(node.target).writes]):
             effect = analysis.effects[operand]
             shown = recorded & {geometry.storage for geometry in effect.shows.values()}
-            if shown and any(map(slides, tensors_in(effect.value))):
+            if shown and any(map(repeats_element, tensors_in(effect.value))):
                 raise LostHistory(f"{node.format_node()} writes one element as several")
 
 

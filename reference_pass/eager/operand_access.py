@@ -11,7 +11,7 @@ from torch._ops import OpOverload
 from aliasproof.reference_pass.calls.copied_operands import on_copies
 from aliasproof.reference_pass.calls.nested import leaves_in, tensors_in
 from aliasproof.reference_pass.calls.operand_reads import unread
-from aliasproof.reference_pass.calls.operand_strides import called
+from aliasproof.reference_pass.calls.operand_strides import called_operator
 from aliasproof.reference_pass.calls.operator_forms import (
     aten,
     bind,
@@ -45,7 +45,7 @@ def rounds_by_strides(node: fx.Node, value: Values) -> bool:
     the scalar loop does. If each element is only moved, or rounded once and correctly, the order
     does not matter.
     """
-    op, args = called(node)
+    op, args = called_operator(node)
     if not isinstance(op, OpOverload):
         return True  # a control flow call
     if unread(op) or "layouts" in node.kwargs:

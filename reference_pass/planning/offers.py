@@ -39,7 +39,7 @@ from aliasproof.reference_pass.calls.view_forms import copied_view
 from aliasproof.reference_pass.candidates import Candidate, How, Slot
 from aliasproof.reference_pass.liveness import Liveness
 from aliasproof.reference_pass.planning.destinations import all_candidates, kernel_into
-from aliasproof.reference_pass.planning.timeline import hinted
+from aliasproof.reference_pass.planning.timeline import size_or_hint
 
 # One number per result: the index of an operand that is a tensor, or NEW for a new storage.
 Mark: TypeAlias = tuple[int, ...]
@@ -102,7 +102,7 @@ class Offers:
 
     def _is_worth(self, kept: int, node: fx.Node) -> bool:
         own = sum(
-            hinted(value.untyped_storage().nbytes()) for value in tensors_in(node.meta["val"])
+            size_or_hint(value.untyped_storage().nbytes()) for value in tensors_in(node.meta["val"])
         )
         return self.keeps or kept <= own
 
@@ -121,7 +121,7 @@ def _kept_live(candidate: Candidate) -> int:
         memory, at = candidate.liveness.memory(slot.written), candidate.at
         read_later = any(read.at > at for reads in memory.values.values() for read in reads)
         if not memory.is_input and not read_later:
-            kept += hinted(slot.written.untyped_storage().nbytes())
+            kept += size_or_hint(slot.written.untyped_storage().nbytes())
     return kept
 
 

@@ -53,7 +53,7 @@ def lifetimes(graph: fx.Graph, value: Callable[[fx.Node], Any] = value_of) -> di
         for tensor in tensors_in(value(node)):
             storage = storage_of(tensor)
             if storage not in taken:
-                made[storage] = node, hinted(tensor.untyped_storage().nbytes()), at
+                made[storage] = node, size_or_hint(tensor.untyped_storage().nbytes()), at
                 # A storage that is never an operand dies where it is born.
                 dies[storage] = at
     return {
@@ -62,7 +62,7 @@ def lifetimes(graph: fx.Graph, value: Callable[[fx.Node], Any] = value_of) -> di
     }
 
 
-def hinted(size: Size) -> int:
+def size_or_hint(size: Size) -> int:
     """A size, or the hint of a symbolic one; zero if it has none."""
     return size if isinstance(size, int) else size.node.hint or 0
 
@@ -127,7 +127,7 @@ def _bytes_seen(graph: fx.Graph) -> dict[int, int]:
             region = Region.of(tensor)
             if region.empty:
                 continue
-            start, end = hinted(region.start), hinted(region.end)
+            start, end = size_or_hint(region.start), size_or_hint(region.end)
             first, last = ends.get(storage_of(tensor), (start, end))
             ends[storage_of(tensor)] = min(first, start), max(last, end)
     return {storage: end - start for storage, (start, end) in ends.items()}

@@ -16,7 +16,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional
 
 from aliasproof.reference_pass.backend.compiled import Compiled
-from aliasproof.reference_pass.backend.dynamo_backend import aliasproof, boxed
+from aliasproof.reference_pass.backend.dynamo_backend import aliasproof, compile_boxed
 from aliasproof.reference_pass.pipeline import PipelineOptions
 from benchmarks.models import bytes_of, compiled_by
 from tests.reference_pass.graphs import calling
@@ -661,7 +661,7 @@ def test_a_boxed_call_frees_its_inputs_before_it_ends():
         library.impl("note", torch.empty_like, "Meta")
         program = lambda x: torch.ops.reference_pass_tests.note(x * 2)  # noqa: E731
         graph = make_fx(program, tracing_mode="fake")(numbers())
-        run = boxed(PipelineOptions(), graph, [numbers()])
+        run = compile_boxed(PipelineOptions(), graph, [numbers()])
         inputs = [numbers()]
         alive = weakref.ref(inputs[0])
         assert torch.equal(run(inputs), numbers() * 2)
