@@ -21,7 +21,7 @@ import torch
 from aliasproof.generators.scene import NoChoice, Pick
 from aliasproof.ir.execution import seed_generators
 from aliasproof.ir.object_graph import leaves
-from aliasproof.ir.python_program import CALLS, COMPILED, PythonProgram, limited, running
+from aliasproof.ir.python_program import CALLS, COMPILED, PythonProgram, limit_run_time, running
 
 INDENT = "    "
 IMPORTS = ("import dataclasses", "import torch")
@@ -86,7 +86,7 @@ class Names:
 def plain_eager_context() -> Iterator[None]:
     """Run as a user runs eager: without warnings, and with nothing compiled."""
     stance = torch.compiler.set_stance("force_eager")
-    with torch.enable_grad(), warnings.catch_warnings(action="ignore"), stance, limited():
+    with torch.enable_grad(), warnings.catch_warnings(action="ignore"), stance, limit_run_time():
         yield
 
 

@@ -364,7 +364,7 @@ def _has_ties(name: str, tensor: torch.Tensor, dim: object, near: float) -> bool
     return any_is(apart, lambda apart: apart <= near * _scale(ordered, ordered))
 
 
-def unmasked(
+def drop_masked(
     name: str, read: Sequence[torch.Tensor], arguments: Arguments
 ) -> Sequence[torch.Tensor]:
     """The operands of a call; for a softmax or attention, only the largest element of each row.

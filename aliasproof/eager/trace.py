@@ -27,13 +27,13 @@ from aliasproof.eager.rounding import (
     Arguments,
     FusedRounding,
     any_is,
+    drop_masked,
     huge_counts,
     moves,
     near_jump,
     nearness,
     rounding_name,
     rounds_alike,
-    unmasked,
 )
 from aliasproof.ir.eager_call import EagerCall
 from aliasproof.ir.regions import Region
@@ -279,7 +279,7 @@ class Rounding:
         complex_ = any(tensor.is_complex() for tensor in read)
         orders = factor or name in ADDS_IN_ANY_ORDER or (complex_ and name in MULTIPLIES)
         inexact = self.inexact.any(read)
-        read = unmasked(name, read, arguments)
+        read = drop_masked(name, read, arguments)
         if (orders or (inexact and name not in MOVES)) and huge_counts(name, read):
             return True
         if name in OVERFLOWS_EARLY and any(map(_near_overflow_of_exp, read)):

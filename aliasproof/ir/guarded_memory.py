@@ -26,7 +26,7 @@ import numpy.typing as npt
 import torch
 
 from aliasproof.ir.storages import bytes_of
-from aliasproof.ir.values import moved_to
+from aliasproof.ir.values import move_to_storage
 
 ZONE = 1024  # bytes before and behind each buffer: more than a tile of vectors
 MOST_DEAD_BYTES = 2**26  # of buffers that have died, and are still compared
@@ -209,7 +209,7 @@ class GuardedMemory:
                 copied = inside.copy_(bytes_of(storage)).untyped_storage()
                 moved[storage._cdata] = copied, storage
                 moved[copied._cdata] = copied, copied  # a tensor may be there twice
-            tensor.data = moved_to(moved[storage._cdata][0], tensor, tensor.dtype)
+            tensor.data = move_to_storage(moved[storage._cdata][0], tensor, tensor.dtype)
         return inputs
 
     def _guarded_bytes(self, nbytes: int, layout: str, place: Place) -> torch.Tensor:

@@ -190,7 +190,7 @@ def running(source: str, **further: object) -> Iterator[dict[str, Any]]:
 
 
 @contextmanager
-def limited(seconds: float = SECONDS) -> Iterator[None]:
+def limit_run_time(seconds: float = SECONDS) -> Iterator[None]:
     """Raise `Rejected` in a run in eager that takes longer: a loop may append to its own list.
 
     The seconds are processor time. The wall-clock limits of a worker and a test use the other

@@ -216,14 +216,14 @@ def clone_inputs(inputs: Sequence[T], device: str | None = None) -> list[T]:
         else:
             if storage._cdata not in storages:
                 storages[storage._cdata] = clone_storage(storage, device)
-            made = moved_to(storages[storage._cdata], tensor, tensor.dtype)
+            made = move_to_storage(storages[storage._cdata], tensor, tensor.dtype)
         clones[id(tensor)] = made
         return made
 
     return [clone(it) if isinstance(it, torch.Tensor) else it for it in inputs]
 
 
-def moved_to(
+def move_to_storage(
     storage: torch.UntypedStorage, tensor: torch.Tensor, dtype: torch.dtype
 ) -> torch.Tensor:
     """A tensor like this one in another storage, without `_base`. It is static if this one is."""

@@ -25,7 +25,7 @@ from aliasproof.ir.execution import seed_generators
 from aliasproof.ir.guarded_memory import GuardedMemory, needs_resizing
 from aliasproof.ir.object_graph import NUMPY, NUMPY_NAME, PLAIN, leaves
 from aliasproof.ir.program import Program
-from aliasproof.ir.python_program import SECONDS, AnyProgram, PythonProgram, limited
+from aliasproof.ir.python_program import SECONDS, AnyProgram, PythonProgram, limit_run_time
 from aliasproof.judge.trial import (
     Case,
     EagerRun,
@@ -237,7 +237,7 @@ def run_in_eager(program: Runnable, seconds: float = SECONDS) -> EagerRun:
 
     """
     watch = Watch()
-    with torch.compiler.set_stance("force_eager"), limited(seconds):
+    with torch.compiler.set_stance("force_eager"), limit_run_time(seconds):
         run, alone = run_python(program, within=watch), run_python(program)
     watch.require_defined(run.error)
     if run.kinds != alone.kinds or type(run.error) is not type(alone.error):

@@ -24,7 +24,7 @@ from aliasproof.eager.trace import Trace
 from aliasproof.ir.errors import InternalError, Rejected
 from aliasproof.ir.program import Argument, Instruction, Program
 from aliasproof.ir.storages import StorageSet, bytes_of
-from aliasproof.ir.values import moved_to
+from aliasproof.ir.values import move_to_storage
 from aliasproof.oracles.judge import Judgement
 from aliasproof.oracles.observation import Observation
 from aliasproof.oracles.verdict import ON_VALUES, Report, Verdict, Violation, with_differences
@@ -84,7 +84,7 @@ def widened(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor] | None:
                     numbers = numbers.to(wide)
                 buffers[storage._cdata] = numbers
         buffer = buffers[storage._cdata]
-        made.append(moved_to(buffer.untyped_storage(), tensor, buffer.dtype))
+        made.append(move_to_storage(buffer.untyped_storage(), tensor, buffer.dtype))
     return made
 
 

@@ -14,7 +14,7 @@ import torch
 
 from aliasproof.ir import custom_operators, python_program
 from aliasproof.ir.errors import Rejected, UserError
-from aliasproof.ir.python_program import PythonProgram, limited
+from aliasproof.ir.python_program import PythonProgram, limit_run_time
 
 PROGRAM = """
 import torch
@@ -157,13 +157,13 @@ def test_an_error_can_be_raised_and_caught():
 
 def test_a_loop_that_catches_errors_ends_too():
     text = "while True:\n        try: x.view(7)\n        except RuntimeError: x.add_(1)"
-    with pytest.raises(Rejected, match="takes more than"), limited(0.2):
+    with pytest.raises(Rejected, match="takes more than"), limit_run_time(0.2):
         PythonProgram(with_line(text)).run()
 
 
 def test_the_limit_of_a_worker_outlives_a_run_in_eager():
     signal.setitimer(signal.ITIMER_REAL, 1000.0)
-    with limited():
+    with limit_run_time():
         pass
     assert signal.setitimer(signal.ITIMER_REAL, 0.0)[0] > 900
 
@@ -175,5 +175,5 @@ def test_both_functions_are_needed():
 
 def test_a_loop_without_end_is_rejected():
     source = PROGRAM.replace("history.append(x.add_(1))", "while True: x.add_(1)")
-    with pytest.raises(Rejected, match="takes more than"), limited(0.2):
+    with pytest.raises(Rejected, match="takes more than"), limit_run_time(0.2):
         PythonProgram(source).run()
