@@ -40,7 +40,7 @@ from aliasproof.reference_pass.views import view_steps
 
 
 class BaseKind(enum.Enum):
-    """What the base of a storage is."""
+    """The kinds of bases."""
 
     # The storage is never written. No view of it is regenerated: each one keeps its value.
     CONSTANT = enum.auto()

@@ -15,7 +15,7 @@ class Refused(Exception):
 
 
 class DataDependent(Refused):
-    """What the program computes, or its sizes, depends on data; one graph must be right for all."""
+    """A branch or a size of the program depends on data; one graph must be right for all data."""
 
 
 class Broken(Exception):

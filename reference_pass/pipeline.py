@@ -207,7 +207,7 @@ def is_aten_graph(graph_module: fx.GraphModule) -> str | None:
 
 
 def metadata_is_true(graph_module: fx.GraphModule) -> str | None:
-    """The metadata of each node is what a run on fakes gives, and the same nodes share storage."""
+    """The metadata of each node is that of a run on fakes, and the same nodes share storage."""
     return untrue_metadata(graph_module, EAGER)
 
 

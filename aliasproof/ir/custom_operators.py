@@ -83,7 +83,7 @@ def running_sum(tensors: list[torch.Tensor]) -> None:
         tensors[index].copy_(tensors[index - 1] + tensors[index])
 
 
-# It may leave its mutable argument as it is.
+# It may leave its mutable argument unchanged.
 @torch.library.custom_op("aliasproof::add_if", mutates_args=("x",))
 def add_if(x: torch.Tensor, y: torch.Tensor, flag: bool) -> None:
     if flag:

@@ -24,7 +24,7 @@ class Rejected(Exception):
 
 
 class InternalError(Exception):
-    """A mistake of aliasproof itself. The message says what to send us."""
+    """A bug of aliasproof itself. The message says what to send us."""
 
 
 class DeviceLost(BaseException):

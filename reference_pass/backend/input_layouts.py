@@ -153,7 +153,7 @@ def _places(
     storages: Sequence[torch.UntypedStorage | None],
     attributes: Iterable[torch.Tensor],
 ) -> _Places:
-    """The places of inputs that share a storage with others, or with attributes of the graph."""
+    """The locations of inputs that share a storage with others, or with attributes of the graph."""
     # Keys are addresses of storages; those of attributes have negative numbers.
     own: dict[int, int] = {}
     for tensor in attributes:

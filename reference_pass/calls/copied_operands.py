@@ -35,7 +35,6 @@ def on_copies(
 
 
 def _called(op: OpOverload, given: dict[str, Any]) -> Any:
-    """What an operator returns for these arguments."""
     args, kwargs = unbind(op, given)
     return op(*args, **kwargs)
 
