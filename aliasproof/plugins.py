@@ -1,7 +1,7 @@
 """Compilers beyond torch: each is a plug-in, an entry point of the group `aliasproof.compilers`.
 
-Nothing here imports torch or a compiler, so help texts and usage errors can name their targets. A
-compiler must be installed for its targets, and nothing of it is imported unless one is asked for.
+Nothing here imports torch or a compiler, so help texts and usage errors can name the targets of
+plug-ins. A compiler must be installed for its targets, and is imported when one of them is used.
 """
 
 from __future__ import annotations
@@ -16,23 +16,22 @@ from importlib.resources import files
 from pathlib import Path
 
 GROUP = "aliasproof.compilers"  # of entry points
-LOADS_WITHIN = 120.0  # seconds for the import in a process of its own
+LOADS_WITHIN = 120.0  # seconds that the import may take in a process of its own
 
 
 @dataclass(frozen=True, slots=True)
 class CompilerPlugin:
-    """A compiler beyond torch, as the entry point of its name gives it.
+    """A compiler beyond torch, as its entry point returns it.
 
-    `targets` says by name where each `Target` is, as `MODULE:NAME` in `package`. These modules are
-    imported with torch, and must not import the compiler. The target that has the name of the
-    plug-in stands for it in `all-compilers`.
+    `targets` maps the name of each target to the location of its `Target`: `MODULE:NAME` in
+    `package`. These modules are imported with torch, and must not import the compiler.
+    `all-compilers` includes the target that has the name of the plug-in.
 
-    The compiler is the `modules` to import; `before` is a line of Python that a process runs
-    before. The extra `extra` of `distribution` requires it; a distribution that always requires it
-    needs no extra. `options` are summaries by name of what its targets can switch on: each is
-    a variant, whose name is in the `Tracing.options` that a build gets. The package has its known
-    bugs in the folder `bugs`, and their patches in the module `patches`, if there are any. `page`
-    is where people read about it.
+    To load the compiler, a process runs `before` (a line of Python) and imports `modules`. The
+    extra `extra` of `distribution` requires the compiler; a distribution that always requires it
+    needs no extra. `options` maps the name of each option of its targets to a summary: each option
+    is a variant, and a build finds the chosen ones in `Tracing.options`. The package may have
+    known bugs in the folder `bugs`, and their patches in the module `patches`. `page`: the manual.
     """
 
     name: str
@@ -51,7 +50,7 @@ class CompilerPlugin:
         return Path(str(files(self.package))) / "bugs"
 
     def missing(self) -> str | None:
-        """What is not installed, or in another version, and how to install it; None if nothing."""
+        """What is missing or has another version, and how to install it; None if nothing."""
         return _missing(self.distribution, self.extra)
 
     @property
@@ -60,7 +59,7 @@ class CompilerPlugin:
         return all(module in sys.modules for module in self.modules)
 
     def broken(self) -> str | None:
-        """Why the compiler cannot be imported, tried in a process of its own; None if it can."""
+        """Try the import in a process of its own: why it fails, or None if it succeeds."""
         imports = "import " + ", ".join(("torch", *self.modules))
         source = f"{self.before}; {imports}" if self.before else imports
         try:
@@ -82,7 +81,7 @@ class CompilerPlugin:
         return f"cannot be imported: `{source}` ends with {how}"
 
 
-# Why a plug-in or one of its targets is not there, by its name.
+# By the name of a plug-in or of one of its targets: why it is unavailable.
 BROKEN: dict[str, str] = {}
 
 

@@ -1,8 +1,9 @@
-"""The private parts of torch that this package uses, and what is off where one is gone.
+"""The private parts of torch that this package uses, and the features that are off without them.
 
-`torch_parts.txt` has a line for each: its name, and the features that need it. A test writes that
-table from the sources, see `tests/quality/test_torch_parts.py`. What needs all of `EVERYTHING`
-refuses in one line where a part is gone; a target is left out; a patch is not applied.
+`torch_parts.txt` has a line for each part: its name, and the features that need it. A test writes
+that table from the sources, see `tests/quality/test_torch_parts.py`. Where a part is missing, a
+feature that needs all of `EVERYTHING` raises an error of one line, a target is left out, and a
+patch is not applied.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from aliasproof.ir.errors import UserError
 
 TABLE = Path(__file__).parent / "torch_parts.txt"
 EVERYTHING = "everything"
-# What else is lost, by how the name of a feature begins.
+# What a user loses without a feature, by the first word of its name.
 LOST = {
     EVERYTHING: "no program can be judged",
     "target": "the target is left out",
@@ -36,14 +37,14 @@ LOST = {
 
 @functools.cache
 def needed() -> Mapping[str, tuple[str, ...]]:
-    """The features that need each private part, by its name: `torch.module.Class.method`."""
+    """The features that need each private part, by the part's name: `torch.module.Class.method`."""
     rows = (line.split(": ") for line in TABLE.read_text(encoding="utf-8").splitlines())
     return {name: tuple(features.split(", ")) for name, features in rows}
 
 
 @functools.cache
 def gone() -> tuple[str, ...]:
-    """The parts that this torch does not have. It imports torch."""
+    """The parts that the installed torch does not have. Imports torch."""
     importlib.import_module("torch")
     return tuple(name for name in needed() if not is_there(name))
 
@@ -69,7 +70,7 @@ def off() -> list[tuple[str, str]]:
 
 
 def why_failed(error: BaseException) -> str | None:
-    """In one line, which part's absence an error is about; None if it is about none."""
+    """In one line, the missing part that caused an error; None if no missing part did."""
     text = f"{type(error).__name__}: {error}"
     if not re.search("ImportError|AttributeError|ModuleNotFoundError|KeyError", text):
         return None
@@ -83,9 +84,9 @@ def _without(parts: Any) -> str:
 
 
 def is_there(name: str) -> bool:
-    """Whether torch has a part. Below an object of a module, nothing is looked at.
+    """Whether torch has a part. The first attribute of an object (no class or module) decides.
 
-    A module that is not imported yet is read, since Inductor takes seconds to import.
+    If a module is not imported yet, its source is searched, since Inductor takes seconds to import.
     """
     module, path = _module_of(name)
     loaded = sys.modules.get(module)
@@ -109,7 +110,7 @@ def is_there(name: str) -> bool:
 
 @functools.cache
 def _module_of(name: str) -> tuple[str, list[str]]:
-    """The module of a part, and the names from there."""
+    """The module of a part, and the names below the module."""
     words = name.split(".")
     for count in range(len(words), 1, -1):
         module = ".".join(words[:count])
@@ -120,21 +121,22 @@ def _module_of(name: str) -> tuple[str, list[str]]:
 
 @functools.cache
 def _text_of(module: str) -> str | None:
-    """The source of a module of torch. No package around it is imported, as `find_spec` does."""
+    """The source of a module of torch. Unlike `find_spec`, this imports no parent package."""
     base = Path(sys.modules["torch"].__path__[0]).joinpath(*module.split(".")[1:])
     files = (base.with_suffix(".py"), base / "__init__.py")
     return next((file.read_text(encoding="utf-8") for file in files if file.is_file()), None)
 
 
 def is_called_so(original: object, replacement: object) -> bool:
-    """Whether `replacement(original, ...)` takes the arguments that torch can give to `original`.
+    """Whether `replacement(original, ...)` accepts the arguments of `original`.
 
-    These are all, or those without defaults, by position or by name: torch's calls are not read.
+    Tried are all arguments, and those without defaults, by position and by name. How torch calls
+    `original` is not read.
     """
     try:
         parameters = inspect.signature(original).parameters.values()  # type: ignore[arg-type]
         taken = inspect.signature(replacement)  # type: ignore[arg-type]
-    except (TypeError, ValueError):  # of C++
+    except (TypeError, ValueError):  # it is implemented in C++
         return True
     if any(p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in parameters):
         return True

@@ -1,7 +1,7 @@
-"""`FunctionalModule`: a function of tensors, as a model without views and writes expresses it.
+"""`FunctionalModule`: a function of tensors, as a model without views and writes.
 
-ONNX and OpenVINO describe functions of values. What a program leaves in its inputs must be returned
-by the model, and its caller copies that back.
+ONNX and OpenVINO describe functions of values. A model must return the new contents of the inputs
+that a program writes, and its caller copies them back.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from aliasproof.targets.target import Function
 
 
 def of_values_alone(values: str, layout: str) -> tuple[Waiver, ...]:
-    """What a model cannot promise: its outputs are `values`, and their `layout` is its own."""
+    """Waivers of a model whose outputs are `values` with a `layout` of their own."""
     lost = (Promise.KEEPS_ALIASES, Promise.IDENTITY, Promise.KEEPS_OBJECTS)
     return (
         *(Waiver(promise, values) for promise in lost),
@@ -77,9 +77,9 @@ class FunctionalModule(torch.nn.Module):
 def functional_module(
     function: Function, inputs: Sequence[torch.Tensor]
 ) -> tuple[FunctionalModule, Any]:
-    """The module, and what `torch.export.export` makes of it for these inputs.
+    """The module, and its export by `torch.export.export` for these inputs.
 
-    Raises `Rejected` if it has nothing to return.
+    Raises `Rejected` if the module has nothing to return.
     """
     from torch.export import export  # noqa: PLC0415
 
@@ -90,7 +90,7 @@ def functional_module(
 
 
 def kept_composites() -> AbstractContextManager[object]:
-    """Take the set of all composite operators from the export before: to make it takes 0.1 s."""
+    """Cache the set of all composite operators between exports: computing it takes 0.1 s."""
     from torch.export import exported_program  # noqa: PLC0415
 
     return mock.patch.object(exported_program, COMPOSITES, _composites())

@@ -1,1 +1,1 @@
-"""The systems under test, one per file, each with the `Contract` that it promises."""
+"""The systems under test, one per file, each with its `Contract`."""

@@ -102,14 +102,14 @@ def build(
 ) -> Build:
     """Compile in the first call: AOTAutograd traces with the inputs of that call.
 
-    If that call runs with gradients, there are two graphs, else one. A `further` pass may change
-    each of them; what it returns is run, and is one more stage.
+    A call with gradients gives two graphs, another call one. If there is a `further` pass, each
+    graph runs as this pass returns it, and the result is one more stage.
     """
     stages: list[Stage] = []  # filled by the first call
-    # Imported here: it imports Dynamo, which takes two seconds, and other targets need neither.
+    # Imported here: it imports Dynamo, which takes two seconds, and other targets do not need it.
     from torch._functorch.aot_autograd import aot_function, aot_module  # noqa: PLC0415
 
-    # Of a module, it lifts the buffers to inputs.
+    # `aot_module` lifts the buffers of a module to inputs.
     compile_one: Any = aot_module if isinstance(function, torch.nn.Module) else aot_function
     compiled = compile_one(
         _with_shape_env(function),
@@ -125,10 +125,10 @@ def build(
 
 
 def _with_shape_env(function: Function) -> Function:
-    """The function, traced by a fake mode with a `ShapeEnv`, as Dynamo has one.
+    """The function, traced by a fake mode with a `ShapeEnv`, as under Dynamo.
 
     Operators such as `while_loop` need it, and `aot_function` makes none for static sizes. The
-    sizes stay static. A program cannot call these operators, so recipes do without.
+    sizes stay static. Programs cannot call these operators, so recipes leave it out.
     """
     if isinstance(function, ProgramFunction | torch.nn.Module):
         return function
@@ -137,7 +137,7 @@ def _with_shape_env(function: Function) -> Function:
     def traced(*inputs: torch.Tensor) -> object:
         mode = active_fake_mode()
         if mode is not None and mode.shape_env is None:
-            # What reads tensor data is refused as without a `ShapeEnv`.
+            # Reads of tensor data are still refused, as without a `ShapeEnv`.
             mode.shape_env = ShapeEnv(
                 allow_scalar_outputs=False, allow_dynamic_output_shape_ops=False
             )
@@ -149,8 +149,8 @@ def _with_shape_env(function: Function) -> Function:
 def compile_graph(
     stages: list[Stage], further: Pass | None, name: str, graph: fx.GraphModule, _: Sequence[object]
 ) -> Callable[..., object]:
-    """The graph as a compiler returns it. Each graph is added to the stages."""
-    # Not `whole`: the runtime wrapper of AOTAutograd does a part of the work around the graph.
+    """Append the graph, and its version after a `further` pass, to the stages; return what runs."""
+    # Not `whole`: the runtime wrapper of AOTAutograd does some of the work outside the graph.
     functional = Stage(name, graph, functional=True, whole=False)
     if further is None:
         return record_stage(stages, functional)
@@ -161,10 +161,9 @@ def compile_graph(
 
 
 def record_stage(stages: list[Stage], stage: Stage) -> Callable[..., object]:
-    """The graph of a stage as AOTAutograd expects it from a compiler. It is added to the stages.
+    """Append a stage, and return its graph in the form that AOTAutograd expects from a compiler.
 
-    The inputs of the first real run are kept, before it mutates them: oracles run the stage on
-    these.
+    The first real run clones its inputs before it mutates them, for oracles that run the stage.
     """
     stages.append(stage)
 
@@ -184,7 +183,7 @@ def recipe(
     keep_input_mutations: bool,
     compiler: str = "lambda graph, _: graph",
 ) -> str:
-    """The source of `build`, with a compiler of the graphs."""
+    """The source of `build`. `compiler` compiles the graphs."""
     chosen = {
         "decompositions=decompositions": tracing.decompose,
         "dynamic=True": tracing.symbolic,

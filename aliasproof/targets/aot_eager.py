@@ -38,7 +38,7 @@ def build(
 def backend(
     further: aot.Pass | None, tracing: Tracing = PLAIN, stages: list[Stage] | None = None
 ) -> Any:
-    """The backend that runs the graphs of AOTAutograd in eager, after a pass if there is one."""
+    """The backend that runs the graphs of AOTAutograd in eager, after the `further` pass if any."""
     # Imported here: it takes a second, and other targets do not need it.
     from torch._dynamo.backends.common import aot_autograd  # noqa: PLC0415
     from torch._functorch.partitioners import (  # noqa: PLC0415

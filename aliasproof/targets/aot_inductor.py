@@ -1,6 +1,6 @@
 """Target *aot-inductor*: `torch.export`, compiled by Inductor into a package, and loaded from it.
 
-What is compiled ahead of time has no Python: the generated wrapper is C++, and runs in deployment.
+The compiled package has no Python: its generated wrapper is C++, as it runs in deployment.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def compiled(program, inputs):
 
 
 def build(function: Function, inputs: Sequence[torch.Tensor]) -> Build:
-    """Export with these inputs, compile, and load what was written to a temporary folder."""
+    """Export with these inputs, compile a package in a temporary folder, and load it."""
     # Imported here: this takes two seconds, and other targets do not need it.
     from torch._inductor import aoti_compile_and_package, aoti_load_package  # noqa: PLC0415
 

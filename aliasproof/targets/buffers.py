@@ -1,15 +1,14 @@
 """Variants *captured*, *buffers* and *kept-buffers*: half of the inputs are not passed as such.
 
-In *captured*, the compiled function closes over the last half of the inputs of a program. Of a
-user's function, those tensors are captured that it captures itself: such a function says in
-`captured` how many of its last inputs these are.
+In *captured*, the compiled function closes over the last half of the inputs of a program. A user's
+function captures tensors itself: its attribute `captured` says how many, and they come last.
 
-In *buffers*, they are buffers of a compiled module. A compiler lifts buffers to inputs of its
-graph. A write of `forward` into a buffer must be there after the call. Buffers may share a storage
-with each other and with inputs.
+In *buffers*, that half are buffers of a compiled module. A compiler lifts buffers to inputs of its
+graph. What `forward` writes into a buffer must be visible after the call. Buffers may share a
+storage with each other and with inputs.
 
 In *kept-buffers*, the module is compiled once and called twice. A compiler that copies buffers must
-keep in its copies what the first call wrote.
+keep the writes of the first call in its copies.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from aliasproof.targets.tracing import untraced
 
 
 def captured_are_not_written(trace: Trace) -> bool:
-    """No captured tensor is on a storage that is written."""
+    """Whether the trace writes no storage of a captured tensor."""
     captured = trace.inputs[len(trace.inputs) - captured_count(trace, trace.inputs) :]
     return not any(view.storage in trace.written for view in captured)
 
@@ -60,7 +59,7 @@ NOT_WRAPPED = Refusal(
 
 
 def build_captured(plain: PlainBuild, function: Function, inputs: Sequence[torch.Tensor]) -> Build:
-    """Compile in the run, since only the run has the tensors that are captured."""
+    """Compile inside the run: only there do the captured tensors exist."""
     function = untraced(function)
     count = captured_count(function, inputs)
     if not count:
@@ -80,7 +79,7 @@ def build_captured(plain: PlainBuild, function: Function, inputs: Sequence[torch
 def build_captured_by_dynamo(
     plain: PlainBuild, function: Function, inputs: Sequence[torch.Tensor]
 ) -> Build:
-    """The same, but a user's own function is compiled as it is, with all that it captures."""
+    """As `build_captured`, but compile a user's function unchanged, with what it captures."""
     if not isinstance(function, CallsUser):
         return build_captured(plain, function, inputs)
     if not getattr(function, "captured", 0):
@@ -89,7 +88,7 @@ def build_captured_by_dynamo(
 
 
 def recipe_of_captured(plain: str) -> str:
-    """The source of `build`, from the recipe of the target that captures nothing."""
+    """The source of `build_captured`, from the recipe of the target that captures nothing."""
     return f"""{plain.replace("def compiled(", "def capturing(")}
 
 def compiled(program, inputs):
@@ -122,7 +121,7 @@ class WithBuffers(torch.nn.Module):
 
 
 def own_inputs(function: Function, inputs: Sequence[torch.Tensor]) -> int:
-    """How many inputs are no buffers. Of a user's function, what it captures becomes a buffer."""
+    """How many inputs are no buffers. What a user's function captures becomes buffers."""
     count = captured_count(function, inputs)
     if not count:
         raise Rejected("no input can become a buffer")
@@ -130,7 +129,7 @@ def own_inputs(function: Function, inputs: Sequence[torch.Tensor]) -> int:
 
 
 def build(plain: PlainBuild, function: Function, inputs: Sequence[torch.Tensor]) -> Build:
-    """Compile in the run, since only the run has the tensors that become buffers."""
+    """Compile inside the run: only there do the tensors exist that become buffers."""
     function = untraced(function)
     own = own_inputs(function, inputs)
     stages: list[Stage] = []
@@ -145,7 +144,7 @@ def build(plain: PlainBuild, function: Function, inputs: Sequence[torch.Tensor])
 
 
 def build_by_dynamo(plain: PlainBuild, function: Function, inputs: Sequence[torch.Tensor]) -> Build:
-    """The same, but a user's own function is compiled as it is, with the buffers that it has."""
+    """As `build`, but compile a user's function unchanged, with its own buffers."""
     if not isinstance(function, CallsUser):
         return build(plain, function, inputs)
     own_inputs(function, inputs)
@@ -155,9 +154,9 @@ def build_by_dynamo(plain: PlainBuild, function: Function, inputs: Sequence[torc
 def recipe(plain: str) -> str:
     """The source of `build`, from the recipe of the target without buffers."""
     module = plain.strip().replace("def compiled(", "def compiled_module(")
-    # Its form for modules: `aot_function` takes no function that reads tensors beside its inputs.
+    # Unlike `aot_module`, `aot_function` takes no function that reads tensors beside its inputs.
     module = module.replace("aot_function", "aot_module")
-    # `Module` of the recipe of *export* calls a program.
+    # `Module` comes from the recipe of *export*: it calls a program.
     return f"""
 from typing import Any
 
@@ -216,7 +215,7 @@ def call_again(compiled: Any, own: int, tensors: Any) -> Any:
 def conditions(
     function: Function, inputs: MakeInputs, second_inputs: MakeInputs | None
 ) -> tuple[Function, MakeInputs]:
-    """Two calls with equal inputs, and with the same buffers."""
+    """Two calls with equal inputs, on the same buffers."""
     given = inputs()
     own = len(given) - captured_count(function, given)
 
@@ -229,7 +228,7 @@ def conditions(
 
 
 def build_kept(plain: PlainBuild, function: Function, inputs: Sequence[torch.Tensor]) -> Build:
-    """Compile once, in the run, with the tensors that become buffers."""
+    """Compile once, inside the run, with the tensors that become buffers."""
     assert isinstance(function, CalledAgain)
     called, own = untraced(function.function), function.own
     stages: list[Stage] = []
@@ -244,7 +243,7 @@ def build_kept(plain: PlainBuild, function: Function, inputs: Sequence[torch.Ten
 
 
 def recipe_of_kept(plain: str) -> str:
-    """The source of `build_kept` and `conditions`, from the recipe of the target without them."""
+    """The source of `build_kept` and `conditions`, from the recipe without buffers."""
     classes = "\n\n".join(map(source_of, (WithBuffers, CopiedBuffers, CalledAgain)))
     return f"""
 from typing import Any

@@ -114,14 +114,14 @@ NO_OVERLAP_ERROR = Waiver(
     Promise.SAME_OVERLAP_ERROR,
     "a functional op does not raise on overlapping memory where its in-place form must",
 )
-# Only oracle *equivalence* sees these: the values are equal up to rounding.
+# Only the oracle *equivalence* sees these: the values are equal up to rounding.
 OTHER_DECOMPOSITION = Waiver(
     Promise.EQUIVALENCE,
     "a composite operator may be decomposed differently than in eager (linear as mm and add, matmul"
     " by strides)",
     unless=as_written,
 )
-# Only oracle *invariants* sees these, and only as notes.
+# Only the oracle *invariants* sees these, and only as notes.
 FORGETFUL_CACHE = Waiver(
     Promise.GRAPH_METADATA,
     "the cache of FakeTensor keeps neither the storage offset nor the storage size of a result that"
@@ -134,7 +134,7 @@ OVERLAP_BEYOND_EXPAND = Precondition(
     " unfold are banned",
     overlapping_writes_come_from_expand,
 )
-# What custom operators may rely on: the tags of torch speak of strides, and of nothing else.
+# Custom operators may rely on what the tags of torch promise: strides, and nothing else.
 LOCATION_IS_OPEN = Precondition(
     "no operator shows an offset or a storage size",
     "the tags of custom operators speak of strides (needs_exact_strides, needs_fixed_stride_order,"
@@ -149,7 +149,7 @@ READS_BEFORE_WRITES = Precondition(
 )
 OVERLAPPING_INPUT = Refusal(
     "write into an input that overlaps itself",
-    # Inductor's scatter takes this error of a copy for one of shapes, and names two equal ones.
+    # Inductor's scatter reports this error of a copy as a shape error that names two equal shapes.
     r"more than one element of the written-to tensor refers to a single memory location"
     r"|shape error in scatter op, can not broadcast torch\.Size\((.*)\) to torch\.Size\(\1\)",
     "no epilogue can copy_ new contents into an input that overlaps itself; maintainers reject such"
@@ -172,7 +172,7 @@ DOUBLE_BACKWARD = Refusal(
     differentiates,
     raised_by=("torch._functorch",),
 )
-# Dynamo splits a function where it must, and then the second part gets views as inputs.
+# Dynamo splits a function at a graph break, and the second part gets views as inputs.
 MIXED_BASES = Refusal(
     "overlapping inputs with and without an autograd base",
     r"does not yet handle non-differentiable view input mutations",
@@ -187,7 +187,7 @@ MISSING_METADATA = Waiver(
     "a pass may leave a node without metadata, and Inductor computes it again between its passes"
     " (FakeTensorUpdater in torch/_inductor/fx_utils.py)",
 )
-# Of the variant *symbolic*.
+# Only in the variant *symbolic*.
 NEEDS_NUMBERS = Refusal(
     "symbolic sizes for a kernel that needs numbers",
     r"of symbolic size; trace it|a resize_ of input|depends on symbolic sizes",

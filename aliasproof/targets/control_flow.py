@@ -1,15 +1,15 @@
-"""Variants with control flow: a part of the program runs inside of a control flow operator.
+"""Variants with control flow: a part of the program runs inside a control flow operator.
 
-`cond` takes the branch with the part, and `cond-else` has it in the other branch. The predicate is
-computed from an input, so a compiler does not know it. `while-loop` and `scan` run the part twice.
-Each is a function in Python source: that text is compiled, and printed into reproducers.
+The part is the branch that is taken, for a true predicate in `cond`, a false one in `cond-else`.
+The predicate is computed from an input, so a compiler does not know it. `while-loop` and `scan` run
+the part twice. Each variant writes a function as text, to compile and to print into reproducers.
 
-What torch 2.13 takes, without gradients: branches of `cond` may write their operands (docstring of
-`torch.cond`). The body of `while_loop` may write tensors that it closes over, and no carried ones
-(docstring of `torch.while_loop`); Dynamo takes no two that share a storage (`has_aliasing` in
-torch/_dynamo/output_graph.py). The function of `scan` writes nothing (docstring of `scan`). No
-result may share a storage with an operand or another result, and no two operands share one, if
-nothing is written (`_check_alias_and_mutation` in torch/_higher_order_ops/utils.py).
+Torch 2.13 accepts the following, without gradients. Branches of `cond` may write their operands
+(docstring of `torch.cond`). The body of `while_loop` may write tensors that it closes over, but no
+carried ones (docstring of `torch.while_loop`); Dynamo takes no two that share a storage
+(`has_aliasing` in torch/_dynamo/output_graph.py). The function of `scan` writes nothing (docstring
+of `scan`). No result may share a storage with an operand or another result. If nothing is written,
+no two operands may share one (`_check_alias_and_mutation` in torch/_higher_order_ops/utils.py).
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from aliasproof.targets.target import Build, Conditions, Function, MakeInputs, P
 
 # --- program parts --------------------------------------------------------------------------------
 #
-# Which instructions of a program a control flow operator can run.
+# Selects the instructions that a control flow operator can run.
 #
-# A *part* is a run of consecutive instructions. What it uses from before are its operands, what is
-# used after it are its results. An operator of torch takes parts under conditions on what shares a
-# storage, so the program is run once to see that.
+# A *part* is a run of consecutive instructions. Its operands are the earlier values that it reads;
+# its results are the values that later instructions read. Whether an operator of torch accepts a
+# part depends on which values share a storage, so the program is run once to see that.
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """The instructions from `start` to `stop`, with the names that they read and leave."""
+    """The instructions from `start` to `stop`, with the names that they read and define."""
 
     start: int
     stop: int
@@ -52,9 +52,9 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class RunValues:
-    """What a run showed: values by name, and their storages.
+    """The values of a run by name, and their storages.
 
-    The tensors are kept, so no storage is freed and its number used again.
+    The tensors are kept alive, so that no storage number is used twice.
     """
 
     values: Mapping[str, torch.Tensor]
@@ -67,7 +67,7 @@ class RunValues:
         values = dict(zip(names, input_tensors(program), strict=True))
         storages = {name: _storage(value) for name, value in values.items()}
         try:
-            # The run that is compared draws the first random numbers.
+            # The generator is restored: the compared run must draw these random numbers.
             with torch.random.fork_rng(devices=[]):
                 for instruction in program.instructions:
                     execute(instruction, values)
@@ -77,7 +77,7 @@ class RunValues:
         return cls(values, storages)
 
     def overlapping(self, name: str) -> bool:
-        """Whether two elements of a value are at one location."""
+        """Whether two elements of a value share a location."""
         return overlaps_itself(Region.of(self.values[name]))
 
     def dense(self, name: str) -> bool:
@@ -101,7 +101,7 @@ class RunValues:
     def has_scattered_out(self, call: Instruction) -> bool:
         """Whether an `out=` tensor is not contiguous.
 
-        Dynamo breaks the graph there, and no operator has a part outside of the graph ("Attempted
+        Dynamo breaks the graph there, and the part of an operator must be in one graph ("Attempted
         to call op with non-contiguous `out=` tensor" in torch/_dynamo/variables/torch.py).
         """
         if facts(resolve(call.op)).kind is not Kind.OUT:
@@ -114,11 +114,11 @@ def _storage(tensor: torch.Tensor) -> int:
 
 
 def chosen_part(program: Program, seen: RunValues, form: Form) -> Part:
-    """The largest part that the operator takes, the first of these; if possible, one that writes.
+    """The largest part that the operator takes, preferring one that writes, then the first.
 
-    With three instructions or more, the last one stays outside, so that something reads what the
-    part leaves; so do views that a program begins with, unless the operator carries results. Raises
-    `Rejected` if there is none.
+    With three instructions or more, the last one stays outside, so that it can read what the part
+    wrote. Leading views stay outside too, unless the operator carries results. Raises `Rejected` if
+    there is no such part.
     """
     kinds = [facts(resolve(instruction.op)).kind for instruction in program.instructions]
     views = next((index for index, kind in enumerate(kinds) if kind is not Kind.VIEW), 0)
@@ -149,8 +149,8 @@ def part_between(program: Program, start: int, stop: int) -> Part:
 def _takes(form: Form, part: Part, program: Program, seen: RunValues) -> bool:
     """Whether the operator takes the part.
 
-    A result must be dense, and share a storage neither with an operand nor with another result. If
-    no operand is written, no two share one.
+    Results must be dense, and share a storage neither with an operand nor with each other. If the
+    part writes no operand, no two operands share a storage.
     """
     inside = program.instructions[part.start : part.stop]
     operands = [seen.storages[name] for name in part.operands]
@@ -177,14 +177,14 @@ def changes_metadata(instruction: Instruction) -> bool:
 
 
 def written_operands(part: Part, program: Program, seen: RunValues) -> list[str]:
-    """The operands on a storage that the part writes."""
+    """The operands whose storage the part writes."""
     inside = program.instructions[part.start : part.stop]
     written = {seen.storages[name] for call in inside for name in call.written}
     return [name for name in part.operands if seen.storages[name] in written]
 
 
 def repeated(program: Program, part: Part) -> Program:
-    """The program that runs the part twice. What follows uses the results of the second time."""
+    """The program that runs the part twice. Later instructions use the second results."""
     inside = program.instructions[part.start : part.stop]
     made = [name for call in inside for name in call.results]
     first = {name: f"{name}_first" for name in made}
@@ -200,7 +200,7 @@ def repeated(program: Program, part: Part) -> Program:
 
 
 OPAQUE = "an operator runs a part of the program, and value hashes are of plain programs"
-# These have no comparison on the CPU.
+# These dtypes have no comparison on the CPU.
 _NOT_COMPARED = (
     torch.float8_e4m3fn,
     torch.float8_e5m2,
@@ -211,7 +211,7 @@ _NOT_COMPARED = (
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """A program, the part that the operator runs, and what a run of the program showed."""
+    """A program, the part that the operator runs, and the values of a run of the program."""
 
     program: Program
     part: Part
@@ -219,7 +219,7 @@ class Split:
 
     @classmethod
     def of(cls, program: Program, form: Form) -> Split:
-        """With canonical names, so that other names are free. Raises `Rejected`."""
+        """With canonical names, so that other names are free. Raises `Rejected` without a part."""
         program = program.renamed()
         seen = RunValues.of(program)
         return cls(program, chosen_part(program, seen, form), seen)
@@ -244,7 +244,7 @@ class Split:
         return list(map(statement, self.program.instructions[self.part.start : self.part.stop]))
 
     def starts(self) -> Iterator[str]:
-        """For each result, an expression for a tensor of its metadata."""
+        """For each result, an expression for a zero tensor of its shape and dtype."""
         for name in self.part.results:
             value = self.seen.values[name]
             yield f"{self.deciding}.new_zeros({tuple(value.shape)}, dtype={value.dtype})"
@@ -262,18 +262,17 @@ def _function(name: str, split: Split, middle: Sequence[str]) -> str:
     before, after = split.outside
     inputs = ", ".join(view.name for view in split.program.inputs)
     outputs = split.program.outputs
-    # As reproducers print a program.
     returned = outputs[0] if len(outputs) == 1 else _tuple(outputs)
     body = [*before, *middle, *after, f"return {returned}"]
     return "\n".join((f"def {name}({inputs}):", *_indented(body))) + "\n"
 
 
 def _with_cond(split: Split, *, taken: bool) -> str:
-    """The branch that is not taken clears a written operand and its results."""
+    """The branch that is not taken clears one written operand and its own results."""
     x, part = split.deciding, split.part
     results = part.results or ("nothing",)
     operands, returned = ", ".join(part.operands), _tuple(results)
-    # An operator returns something.
+    # An operator must return something.
     filler = [] if part.results else [f"nothing = {x}.new_ones(())"]
     written = written_operands(part, split.program, split.seen)
     cleared = [name for name in written if not split.seen.overlapping(name)][:1]
@@ -297,7 +296,7 @@ def _with_cond(split: Split, *, taken: bool) -> str:
 
 
 def _with_while_loop(split: Split) -> str:
-    """The part closes over what it reads, so that it may write it. Its results are carried."""
+    """The part closes over its operands, so that it may write them. Its results are carried."""
     x, results = split.deciding, split.part.results
     carried = ", ".join(("trip", *results))
     starts = ", ".join(("torch.zeros_like(trips)", *split.starts()))
@@ -316,7 +315,7 @@ def _with_while_loop(split: Split) -> str:
 
 
 def _with_scan(split: Split) -> str:
-    """What the second step carries is what follows reads."""
+    """Later instructions read the values that the second step carries."""
     x, returned = split.deciding, _tuple(split.part.results)
     starts = ", ".join(split.starts())
     middle = [
@@ -335,11 +334,11 @@ def _with_scan(split: Split) -> str:
 class Form:
     """A control flow operator, and how a program is written with it.
 
-    `source` gives the text of the function `name`. With `twice`, the part runs twice in eager, too.
-    `carried` says what has the sizes of the sample, if something has: then no two operands share a
-    storage, and results have the strides of contiguous tensors, so that each step gets what the
-    part leaves. With `pure`, no operand is written, the part draws no numbers and has a result, and
-    Dynamo compiles eager.
+    `source` gives the text of the function `name`. With `twice`, eager runs the part twice, too.
+    `carried` names in messages the values that keep their sizes from step to step. If there are
+    some, no two operands share a storage, and results have the strides of contiguous tensors, so
+    that each step gets the layout that the part returns. With `pure`, the part writes no operand,
+    draws no random numbers and has a result; eager compiles the operator by Dynamo.
     """
 
     name: str
@@ -358,11 +357,11 @@ class Form:
 
     @property
     def conditions(self) -> Conditions | None:
-        """The conditions of eager; None if it runs the program as it is."""
+        """How eager runs the program; None if it runs it unchanged."""
         return _part_twice if self.twice else None
 
     def recipe(self, plain: str) -> str:
-        """The source of `build`, in scripts in which `with_program` adds the functions."""
+        """The source of `build`. `with_program` adds the functions to the script."""
         once = plain.strip().replace("def compiled(", "def compiled_once(")
         twice = "def conditions(program, inputs):\n    return part_twice, inputs\n\n\n"
         return f"""
@@ -383,7 +382,7 @@ def program_of(function: Function) -> Program:
 
 
 def _load_function(written: str, form: Form) -> Function:
-    """The function that a text defines. It has a code object that no other program has."""
+    """The function that a text defines, with a code object that no other program has."""
     namespace: dict[str, Any] = {"torch": torch, "aten": torch.ops.aten}
     exec(f"{form.imports}\n{written}", namespace)  # noqa: S102 - a text that this module wrote
     made: Function = namespace[form.name]
@@ -391,7 +390,7 @@ def _load_function(written: str, form: Form) -> Function:
 
 
 class PartTwice:
-    """A program of which the part that `while-loop` takes runs twice."""
+    """A program whose part that `while-loop` takes runs twice."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
@@ -401,7 +400,7 @@ class PartTwice:
 
     @functools.cached_property
     def unrolled(self) -> Program:
-        """The same as a program."""
+        """The program in which the part is repeated."""
         split = Split.of(self.program, FORMS["while-loop"])
         return repeated(split.program, split.part)
 
@@ -414,7 +413,7 @@ def _part_twice(
     twice = PartTwice(function.program)
 
     def made() -> Sequence[torch.Tensor]:
-        # Before the run, which is watched. It raises `Rejected` if there is no part.
+        # Computed before the observed run. It raises `Rejected` if there is no part.
         assert twice.unrolled is not None
         return inputs()
 
@@ -422,7 +421,7 @@ def _part_twice(
 
 
 def without_dynamo(function: Function, inputs: Sequence[torch.Tensor]) -> Build:
-    """Run the operators in eager, which compiles them otherwise."""
+    """Run control flow operators without Dynamo, by which eager would compile them."""
 
     def run_eagerly(*tensors: torch.Tensor) -> object:
         with torch.compiler.set_stance("force_eager"):
@@ -432,13 +431,13 @@ def without_dynamo(function: Function, inputs: Sequence[torch.Tensor]) -> Build:
 
 
 def with_program(recipe: str, program: Program) -> str:
-    """A recipe of one of the variants with the functions for this program; others as they are."""
+    """Append to a variant's recipe the functions for this program; other recipes are unchanged."""
     for form in FORMS.values():
         if f"compiled_once({form.name}, inputs)" in recipe:
             split = Split.of(program, form)
             texts = [recipe, form.source(split)]
             if form.twice:
-                # Eager, and not what is compiled.
+                # Eager runs this function; it is not compiled.
                 loop = ["for _ in range(2):", *_indented(split.inside)]
                 texts.append(_function("part_twice", split, loop))
             return "\n\n\n".join(text.strip() for text in texts)

@@ -1,7 +1,7 @@
 """Target *dynamo*: the graph that Dynamo captures, run as it is.
 
-Dynamo reads Python code and refuses to run under a `TorchDispatchMode`. So it gets a program as
-plain Python source, and value hashes come from the captured graph alone.
+Dynamo reads Python code and refuses to run under a `TorchDispatchMode`. So a program is given to it
+as plain Python source, and value hashes come only from the captured graph.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from aliasproof.targets.variants import CONTROL_FLOW, GUARDED, SYMBOLIC
 
 
 def drawing_as_eager() -> AbstractContextManager[object]:
-    """A context in which a compiler makes each draw of random numbers that eager makes.
+    """A context in which a compiler draws the same random numbers as eager.
 
-    Without the setting, it removes draws that nobody reads, so that later ones get other numbers.
+    Without the setting, Inductor removes draws that nobody reads, so later draws get other numbers.
     That is intended (pytorch/pytorch#147790, `torch/fx/graph.py`).
     """
     # Imported here: other targets do not need it.
@@ -38,7 +38,7 @@ def drawing_as_eager() -> AbstractContextManager[object]:
 
 
 DRAWS_AS_EAGER = {"fallback_random": True}
-# The same in a script that gives the compiler no options.
+# The same for a script that gives the compiler no options.
 DRAWING_AS_EAGER = """
 import torch._inductor.config
 
@@ -48,18 +48,18 @@ torch._inductor.config.fallback_random = True
 
 # --- captured graph -------------------------------------------------------------------------------
 #
-# `CapturedGraph`: what Dynamo made of a function, to be run again without Dynamo.
+# `CapturedGraph`: the graph that Dynamo captured from a function, to be run again without Dynamo.
 #
 # Dynamo does not run under a dispatch mode, and value hashes need one. But around a single graph
-# it only passes inputs in and outputs out. So the compiled graph is run in its place: its
-# arguments are found among the inputs, and the function's outputs among those of the graph, by
+# Dynamo only passes inputs in and outputs out. So a replay runs the compiled graph by itself:
+# its arguments are matched with the inputs, and the function's outputs with those of the graph, by
 # identity.
 
 
 class CapturedGraph:
-    """A function compiled by `torch.compile` with a backend; it compiles in the first call.
+    """A function compiled by `torch.compile` with a backend, in the first call.
 
-    Of a user, the user's own function is compiled, and called with the user's own arguments.
+    For a `CallsUser`, the user's own function is compiled, and called with the user's arguments.
     """
 
     def __init__(self, function: Any, backend: Callable[..., Any], **options: Any) -> None:
@@ -77,10 +77,10 @@ class CapturedGraph:
         before = _frames_and_breaks()
         result, run = self._run(inputs)
         compiled = tuple(now - then for now, then in zip(_frames_and_breaks(), before, strict=True))
-        # One frame, all of it. A later call compiles nothing, and says nothing new.
+        # Whole: one frame, no graph break. A call that compiles nothing changes nothing here.
         self._whole = self._whole if compiled == (0, 0) else compiled == (1, 0)
         self._replay = self._replay_of(run)
-        self._calls.clear()  # what they keep alive is not needed any more
+        self._calls.clear()  # frees the tensors that they keep alive
         return result
 
     def _run(self, inputs: Sequence[torch.Tensor]) -> tuple[object, UserRun]:
@@ -92,7 +92,7 @@ class CapturedGraph:
         return result, UserRun(inputs, leaves, leaves)
 
     def replay(self) -> Function | str:
-        """The last call as a function without Dynamo; or why there is none."""
+        """The last call as a function without Dynamo; or the reason why there is none."""
         return self._replay
 
     def _recorded(self, graph: torch.fx.GraphModule, inputs: Sequence[object]) -> Function:
@@ -129,16 +129,16 @@ class CapturedGraph:
 
 
 def _frames_and_breaks() -> tuple[int, int]:
-    """How many frames Dynamo has compiled, and how often it broke a graph, in this process."""
+    """How many frames Dynamo compiled, and how many graph breaks it made, in this process."""
     from torch._dynamo.utils import counters  # noqa: PLC0415 - it takes a second
 
     return counters["frames"]["total"], sum(counters["graph_break"].values())
 
 
 def _position(value: object, among: Sequence[object]) -> int | tuple[object] | None:
-    """Where a tensor is, by identity; None if it is not there. Another value is put into a tuple.
+    """The index of a tensor, by identity; None if it is not there. Any other value in a tuple.
 
-    Another value is the same in each run of one case: a size, for example.
+    Values that are no tensors, such as sizes, are the same in each run of one case.
     """
     if not isinstance(value, torch.Tensor):
         return (value,)
@@ -175,21 +175,21 @@ def build(function: Function, inputs: Sequence[torch.Tensor], tracing: Tracing =
 
 
 def unmeasured() -> None:
-    """Let this process compile without measuring guards.
+    """Stop Dynamo from timing guards in this process.
 
     After each compilation, Dynamo flushes the processor's caches and times its guards, for a log.
-    That takes a quarter of the time of a small program, and changes nothing.
+    For a small program, that takes a quarter of the time.
     """
     guards: Any = importlib.import_module("torch._dynamo.guards")  # it takes a second
     guards.profile_guard_manager = lambda *_: 0.0
 
 
 def compiled(function: Function, backend: Any, tracing: Tracing = PLAIN) -> CapturedGraph:
-    """`torch.compile` with a backend, as for a function that was never compiled."""
+    """`torch.compile` with a backend, with Dynamo's caches reset."""
     unmeasured()
-    # What was compiled for earlier programs would count towards the limit of compilations.
+    # Earlier programs would count towards the limit of recompilations.
     torch._dynamo.reset()
-    # A program gets a code object that belongs to no other program.
+    # `untraced` gives each program its own code object.
     return CapturedGraph(untraced(function), backend, dynamic=tracing.symbolic or None)
 
 

@@ -1,8 +1,8 @@
 """Target *eager-cuda*: a function of tensors on the CPU, run in eager on CUDA.
 
-It compares the kernels of the two devices. What correct kernels may do differently is the same as
-between eager and generated code (`aliasproof/eager/op_properties.py`): moves must be exact,
-the rest is compared with the tolerance of the dtype.
+It compares the kernels of the two devices. Correct kernels may differ as eager and generated code
+may (`aliasproof/eager/op_properties.py`): moves must be exact, other operators are compared with
+the tolerance of the dtype.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def compiled(program, inputs):
 
 
 def build(function: Function, inputs: Sequence[torch.Tensor]) -> Build:
-    """Nothing is compiled. Raises `Rejected` for inputs on another device than the CPU."""
+    """Wrap the function. Raises `Rejected` for inputs that are not on the CPU."""
     if any(tensor.device.type != CPU for tensor in inputs):
         raise Rejected("it compares the CPU with CUDA, so its inputs start on the CPU")
     return Build(

@@ -33,7 +33,7 @@ from aliasproof.targets.variants import BUFFERS, KEPT_BUFFERS
 
 
 def no_input_is_merged(trace: Trace) -> bool:
-    """No input may overlap another one on a storage that is written."""
+    """Whether no input overlaps another one on a storage that is written."""
     return not any(is_merged(trace, index) for index in range(len(trace.inputs)))
 
 
@@ -127,14 +127,14 @@ def build(function: Function, inputs: Sequence[torch.Tensor]) -> Build:
 
 @functools.cache
 def core_aten() -> Any:
-    """The decompositions that `run_decompositions` takes by default, which take 0.1 s to find."""
+    """The default decompositions of `run_decompositions`; cached, as finding them takes 0.1 s."""
     from torch.export import default_decompositions  # noqa: PLC0415
 
     return cast("Any", default_decompositions()).materialize()
 
 
 def _graph_inputs(exported: Any, inputs: Sequence[torch.Tensor]) -> list[object]:
-    """What the graph of an exported program takes: captured tensors, and the inputs."""
+    """The arguments for the graph of an exported program: captured tensors, and the inputs."""
     from torch.export.graph_signature import InputKind  # noqa: PLC0415
 
     captured = {**exported.constants, **exported.state_dict}
@@ -152,7 +152,7 @@ TARGET = Target(
     build=build,
     recipe=RECIPE,
     variants=(BUFFERS, KEPT_BUFFERS),
-    # Its functionalization is that of AOTAutograd, called in another way.
+    # It functionalizes with AOTAutograd, called in another way.
     layer=aot.AOT,
     cost=3,
 )

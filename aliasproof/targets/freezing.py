@@ -27,7 +27,7 @@ SETTING = {NAME: True}
 
 
 def written_through_itself_alone(trace: Trace) -> bool:
-    """No buffer is on a written storage with another input."""
+    """Whether no buffer on a written storage shares it with another input."""
     buffers = trace.inputs[len(trace.inputs) - captured_count(trace, trace.inputs) :]
     storages = [view.storage for view in trace.inputs]
     return not any(
@@ -44,11 +44,11 @@ ONE_VIEW = Precondition(
 
 
 class ProgramWithBuffers(fx.GraphModule):
-    """A program as a graph whose last inputs are buffers. Inductor takes it as it is."""
+    """A program as a graph whose last inputs are buffers. Inductor compiles the graph unchanged."""
 
     @classmethod
     def of(cls, program: Program, buffers: Sequence[torch.Tensor]) -> ProgramWithBuffers:
-        """The program with these buffers."""
+        """Lift the last inputs of the program to these buffers."""
         graph, module = as_graph(program), torch.nn.Module()
         captured = graph.find_nodes(op="placeholder")[-len(buffers) :]
         for index, (node, buffer) in enumerate(zip(captured, buffers, strict=True)):
@@ -61,7 +61,7 @@ class ProgramWithBuffers(fx.GraphModule):
 
 
 def build(plain: PlainBuild, function: Function, inputs: Sequence[torch.Tensor]) -> Build:
-    """Compile in the run, since only the run has the tensors that become buffers."""
+    """Compile inside the run: only there do the tensors exist that become buffers."""
     if getattr(function, "captured", None) == len(inputs) or not inputs:
         raise Rejected("no input can become a buffer")
     if isinstance(function, CallsUser):
@@ -78,7 +78,7 @@ def build(plain: PlainBuild, function: Function, inputs: Sequence[torch.Tensor])
         # Imported here: this takes two seconds, and other targets do not need it.
         from torch._inductor import config  # noqa: PLC0415
 
-        # Dynamo looks at the setting in the first call.
+        # Dynamo reads the setting in the first call.
         with torch.no_grad(), config.patch(SETTING):
             compiled = plain(module, inputs[:own])
             stages[:] = compiled.stages
@@ -88,7 +88,7 @@ def build(plain: PlainBuild, function: Function, inputs: Sequence[torch.Tensor])
 
 
 class _WithoutGradients:
-    """A user's function, which is called without gradients."""
+    """A user's function that is called without gradients."""
 
     def __init__(self, function: CallsUser) -> None:
         self.function = function
@@ -96,7 +96,7 @@ class _WithoutGradients:
     def run_compiled(
         self, passed: Sequence[torch.Tensor], compiler: Callable[[Function], Function]
     ) -> UserRun:
-        """Run what the compiler makes of the user's function."""
+        """Compile the user's function with `compiler`, and run it without gradients."""
         return self.function.run_compiled(passed, lambda own: torch.no_grad()(compiler(own)))
 
     def __call__(self, *passed: torch.Tensor) -> object:
@@ -104,7 +104,7 @@ class _WithoutGradients:
 
 
 def _build_user(plain: PlainBuild, function: CallsUser, inputs: Sequence[torch.Tensor]) -> Build:
-    """Compile a user's own function, with the parameters and buffers that it has."""
+    """Compile a user's function unchanged, with its own parameters and buffers."""
     compiled = plain(_WithoutGradients(function), inputs)
 
     def run(*tensors: torch.Tensor) -> object:

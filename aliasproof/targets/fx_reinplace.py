@@ -37,7 +37,7 @@ def compiled(program, inputs):
 
 def build(function: Function, inputs: Sequence[torch.Tensor], tracing: Tracing = PLAIN) -> Build:
     """Functionalize, keep that stage, and reinplace a copy of it."""
-    # The trace may change the metadata of its inputs, and the pass needs them as they are.
+    # The trace may change the metadata of its inputs, and the pass needs the original metadata.
     functional = torch_functionalize.build(function, clone_inputs(inputs), tracing).stages[0]
     module: fx.GraphModule = copy.deepcopy(functional.graph)  # the pass changes its argument
     reinplaced = reinplace(module, *inputs)

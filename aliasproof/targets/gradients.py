@@ -1,8 +1,8 @@
 """Variant *grad*: inputs require gradients, and gradients are outputs.
 
-AOTAutograd then compiles a joint graph, which it splits into a forward and a backward graph. Both
-runs, eager's and the target's, are under the same conditions. In variant *half-grad*, about half of
-the inputs require none. What runs in a reproducer is printed into it as it is here.
+AOTAutograd then compiles a joint graph, and splits it into a forward and a backward graph. Eager
+and the target run under the same conditions. In variant *half-grad*, about half of the inputs
+require no gradients. Reproducers contain the source of some functions below.
 """
 
 from __future__ import annotations
@@ -122,9 +122,9 @@ def conditions(
     *,
     wishes: Callable[[list[torch.Tensor]], dict[int, str]] = lambda inputs: {},
 ) -> tuple[Function, MakeInputs]:
-    """The function with gradients, and inputs that require them, but for these wishes."""
-    called = inspect.unwrap(function)  # of variant *feed-back*
-    # Of a user's function; it returns gradients as outputs already.
+    """The function with gradients, and inputs that require them, except as `wishes` says."""
+    called = inspect.unwrap(function)  # variant *feed-back* wraps it
+    # A user's function that returns gradients as outputs already.
     if getattr(called, "gradients", False):
         raise Rejected("the function runs autograd itself; check it without the variant")
 
@@ -155,18 +155,18 @@ def _unobservable(call: Instruction) -> bool:
 
 
 def kinds_of(function: Function) -> dict[int, str]:
-    """How inputs require gradients, by index, where they are not computed from a leaf."""
+    """By index, how inputs require gradients that are not computed from a leaf."""
     if isinstance(function, ProgramFunction):
         views, storages = function.program.inputs, function.program.storages
         kinds = {index: storages[view.storage].gradient for index, view in enumerate(views)}
         return {index: kind for index, kind in kinds.items() if kind != "computed"}
-    # Such as the buffers of a user's module: eager writes them under autograd.
+    # Constants such as the buffers of a user's module: eager writes them under autograd.
     constants: frozenset[int] = getattr(function, "constants", frozenset())
     return dict.fromkeys(sorted(constants), "none")
 
 
 def build(plain: PlainBuild, function: Function, inputs: Sequence[torch.Tensor]) -> Build:
-    """Compile the function within `WithGradients`; the backward pass starts outside of it."""
+    """Compile the function that `WithGradients` wraps; the backward pass starts outside of it."""
     assert isinstance(function, WithGradients)
     with torch.enable_grad():  # some targets compile at once
         compiled = plain(function.function, inputs)
@@ -200,7 +200,7 @@ def compiled(program, inputs):
 
 
 def recipe_of_half(plain: str) -> str:
-    """The same, and about half of the inputs require gradients."""
+    """As `recipe`, but about half of the inputs require no gradients."""
     return f"{source_of(half)}\n{recipe(plain, _HALF)}"
 
 
@@ -210,7 +210,7 @@ _HALF = "requiring_gradients(inputs(), half(inputs()))"
 def for_program(
     recipe: str, program: Program, inputs: list[torch.Tensor]
 ) -> tuple[str, list[torch.Tensor]]:
-    """A recipe in which inputs require gradients as the program says; and such inputs."""
+    """A recipe in which inputs require gradients as the program says; and inputs that do so."""
     if "def requiring_gradients(" not in recipe:
         return recipe, inputs
     kinds = {**(half(inputs) if _HALF in recipe else {}), **kinds_of(ProgramFunction(program))}
@@ -221,8 +221,8 @@ def for_program(
     return _as_short(recipe, program, kinds, wishes), requiring_gradients(inputs, kinds)
 
 
-# Of inputs on a storage each. A leaf may not be written in place, so `computed` ones are none. As
-# above, their gradients are flat.
+# Expressions for inputs of which no two share a storage. A leaf may not be written in place, so a
+# `computed` input is none; its leaf is flat, as in `requiring_gradients`.
 _SHORT = {
     "none": "NAME",
     "leaf": "NAME.requires_grad_()",
@@ -231,7 +231,7 @@ _SHORT = {
 
 
 def _as_short(recipe: str, program: Program, kinds: Mapping[int, str], wishes: str) -> str:
-    """A recipe in which inputs require gradients as a user would write it, if they are simple."""
+    """A recipe with a short `requiring_gradients`, as a user would write it, for simple inputs."""
     shared = len({view.storage for view in program.inputs}) < len(program.inputs)
     if shared or recipe.count("requiring_gradients(") > 2:
         return recipe
@@ -252,6 +252,6 @@ def _as_short(recipe: str, program: Program, kinds: Mapping[int, str], wishes: s
 
 
 def _is_whole(view: Input, storage: Storage) -> bool:
-    """Whether a view has all elements of its storage in order."""
+    """Whether a view has all elements of its storage, in order."""
     dense = view.strides == dense_strides(view.sizes) and view.offset == 0
     return dense and view.dtype == storage.dtype and math.prod(view.sizes) == storage.length

@@ -1,6 +1,6 @@
 """Target *identity*: the program as an FX graph, interpreted unchanged.
 
-It must never fail. If it does, the harness is wrong.
+It must never fail: a failure is a bug of the harness.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def compiled(program, inputs):
 
 
 def build(function: Function, inputs: Sequence[torch.Tensor]) -> Build:
-    """Interpret a program's graph; a function that is not a program is called as it is."""
+    """Interpret a program's graph; any other function runs unchanged."""
     if not isinstance(function, ProgramFunction):
         return Build(function, [])
     # The graph is interpreted, not compiled, so that no generated code can be wrong.
@@ -43,7 +43,7 @@ def build(function: Function, inputs: Sequence[torch.Tensor]) -> Build:
 
 
 def _in_eager(variant: Variant) -> Variant:
-    """Control flow that Dynamo does not compile."""
+    """The variant without Dynamo, except for `scan`."""
     form = control_flow.FORMS[variant.name]
     # `scan` returns its results in another structure if Dynamo does not compile it.
     if form.pure:

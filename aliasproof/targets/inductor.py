@@ -1,6 +1,6 @@
 """Target *inductor*: what `torch.compile` runs by default, with generated code.
 
-Generated code has no value hashes; target *inductor-fx* has the same graphs, and they have.
+Generated code has no value hashes; the graphs of target *inductor-fx* are the same and have some.
 """
 
 from __future__ import annotations
@@ -33,13 +33,12 @@ from aliasproof.targets.variants import CONTROL_FLOW, FREEZING
 #
 # `one_library`: all C++ kernels of a compile by Inductor in one shared library.
 #
-# Inductor calls the C++ compiler once per group of kernels, and a call costs 0.5 s before it looks
-# at the kernel. Here the kernels wait until the first of them is called. Then all of them are
-# compiled together, each in a namespace of its own. Their code is Inductor's, and so are the flags
-# of the compiler. Only the bindings differ: they pass addresses, and no headers of Python are
-# needed.
+# Inductor calls the C++ compiler once per group of kernels, and a call takes 0.5 s before it reads
+# the kernel. Here, the first call of a kernel compiles all kernels together, each in its own
+# namespace, with Inductor's code and compiler flags. Only the bindings differ: they pass addresses,
+# and need no headers of Python.
 #
-# A library depends on its source alone, so equal ones are compiled once.
+# The library is cached by its source, so equal libraries are compiled once.
 
 
 PREFIX = "#include <torch/csrc/inductor/cpp_prefix.h>"
@@ -69,7 +68,7 @@ class Library:
     _loaded: Any = None
 
     def add(self, types: Sequence[str], source: str) -> Kernel:
-        """Add a kernel. It is compiled when one of the library is called."""
+        """Add a kernel. The first call of any kernel compiles the library."""
         self.kernels.append((types, source))
         return Kernel(self, len(self.kernels) - 1)
 
@@ -85,7 +84,7 @@ class Library:
         """The source of the library."""
         parts = [PREFIX, "#include <bit>", "#include <exception>", "#include <string>"]
         for number, (types, source) in enumerate(self.kernels):
-            # In a namespace, since all have one name. C linkage knows no namespaces.
+            # In a namespace, since all kernels have the same name. C linkage ignores namespaces.
             lines = source.replace('extern "C"', "").splitlines()
             parts += [line for line in lines if line.startswith("#include") and line not in parts]
             body = "\n".join(line for line in lines if not line.startswith("#include"))
@@ -131,7 +130,7 @@ def forget_compiled() -> None:
 
 
 def _word(argument: object) -> int:
-    """An argument as 64 bits: an address, an integer, or those of a float."""
+    """An argument as 64 bits: an address, an integer, or the bits of a float."""
     if isinstance(argument, torch.Tensor):
         return argument.data_ptr()
     if isinstance(argument, float):
@@ -173,7 +172,7 @@ def _code_cache() -> Any:
 OPAQUE = "generated code has no value hashes; target inductor-fx has the same graphs"
 
 # Strides are promised: `keep_output_stride` is on by default (torch/_inductor/config.py), and
-# PyTorch takes other strides for a bug (#116433, #130394).
+# PyTorch treats other strides as a bug (#116433, #130394).
 CONTRACT = replace(
     inductor_fx.CONTRACT,
     waivers=(
@@ -212,7 +211,7 @@ def compiled(program, inputs):
 def unavailable() -> str | None:
     """Why no code can be generated on this machine, and what to install.
 
-    As `cpp_compiler_search` in torch/_inductor/cpp_builder.py asks, without an import of torch.
+    Does what `cpp_compiler_search` in torch/_inductor/cpp_builder.py does, without importing torch.
     """
     compiler = os.environ.get("CXX", "clang++" if sys.platform == "darwin" else "g++")
     if shutil.which(compiler) is None:

@@ -1,7 +1,7 @@
 """Target *inductor-fx*: all joint and post-grad passes of Inductor, the graph run in eager.
 
-Inductor compiles the program down to the graph that it would lower, and that graph runs as it is.
-So this target needs no C++ compiler, and shows what the passes do wrong without code generation.
+Inductor compiles the program to the graph that it would lower, and that graph runs in eager. So
+this target needs no C++ compiler, and its violations come from passes, not from code generation.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from aliasproof.targets.freezing import ProgramWithBuffers
 from aliasproof.targets.target import Build, Function, Target
 from aliasproof.targets.tracing import PLAIN, Tracing
 
-# Clauses of every target that Inductor's passes change. What they promise beside these:
+# Clauses of every target that runs Inductor's passes. Their promises without a clause:
 # - aliasing: "our passes are not allowed to cause any additional inputs/outputs to alias"
 #   (torch/_inductor/fx_passes/README.md); views are realized "so that outputs are correctly
 #   aliased" (`GraphLowering.run_node` in torch/_inductor/graph.py);
-# - NaN, infinities and signs of zeros: PyTorch takes their loss for a bug (#187580, #189799).
+# - NaN, infinities and signs of zeros: PyTorch treats their loss as a bug (#187580, #189799).
 NO_ROUNDING_BETWEEN = Waiver(
     Promise.ROUNDING,
     "between two fused bfloat16 or float16 ops, the intermediate rounding is left out, unless"
@@ -68,8 +68,7 @@ CONTRACT = replace(
     disputes=(*aot.CONTRACT.disputes, OVERLAPPING_INPUT),
 )
 
-# Random operators draw what eager draws. A recipe for a program that draws none does without.
-# Nothing that was compiled before is used; a reproducer runs in a process of its own.
+# No cached compilation is used. Reproducers do not need these settings: they run in a new process.
 CONFIG = {"fx_graph_cache": False, "fx_graph_remote_cache": False}
 
 
@@ -115,9 +114,9 @@ def compiled(
 def _by_first_use(
     program: Program, backend: Callable[..., Function], inputs: Sequence[torch.Tensor]
 ) -> Function:
-    """The program, compiled as the graph that Dynamo makes of it.
+    """The program, compiled as the graph that Dynamo would capture from it.
 
-    The order of the writes to inputs follows from the order of its inputs, and which are merged.
+    The order of the graph's inputs decides which inputs are merged, and the order of their writes.
     """
     passed, graph = as_dynamo_does(program)
     run_graph: Callable[..., Any] = backend(graph, [inputs[index] for index in passed])
@@ -133,9 +132,9 @@ def _by_first_use(
 
 
 def as_dynamo_does(program: Program) -> tuple[Sequence[int], fx.GraphModule]:
-    """The graph that Dynamo captures of a program, and which of the inputs it takes.
+    """The graph that Dynamo captures from a program, and the indices of the inputs that it takes.
 
-    It takes an input where it is first used, and returns what it made, each value once.
+    Its inputs are in the order of their first use. It returns each value that it computed once.
     """
     names = [view.name for view in program.inputs]
     used = dict.fromkeys(name for call in program.instructions for name in call.refs)
@@ -156,7 +155,7 @@ def as_dynamo_does(program: Program) -> tuple[Sequence[int], fx.GraphModule]:
 def passes_only(
     stages: list[Stage], graph: fx.GraphModule, inputs: Sequence[Any], **options: Any
 ) -> Callable[..., object]:
-    """What Inductor does before it lowers a graph: an `inner_compile` that returns the graph."""
+    """An `inner_compile` that does what Inductor does before lowering, and returns the graph."""
     from torch._inductor import compile_fx  # noqa: PLC0415
     from torch._inductor.fx_passes.post_grad import view_to_reshape  # noqa: PLC0415
     from torch._inductor.virtualized import V  # noqa: PLC0415
@@ -173,10 +172,10 @@ def passes_only(
 
 @contextlib.contextmanager
 def _without_lowered_matches() -> Iterator[None]:
-    """Some patterns put a function into the graph that is called when the graph is lowered.
+    """Skip patterns that replace calls by functions which only lowering can run.
 
-    One that gives back an operand runs in eager as well. Any other names what Inductor makes for
-    code generation, so that the calls that it replaces stay.
+    A function that returns an operand runs in eager as well. Any other function (one that uses
+    global names) calls Inductor's code generation, so the calls that it would replace stay.
     """
     from torch._inductor.pattern_matcher import LoweringPatternEntry  # noqa: PLC0415
 
@@ -191,17 +190,17 @@ def _without_lowered_matches() -> Iterator[None]:
 
 
 def settings_of(tracing: Tracing) -> dict[str, object]:
-    """The settings of `torch._inductor.config`, of the observation and of the reproducer."""
+    """The settings of `torch._inductor.config`, for the build and for the reproducer."""
     return {**DRAWS_AS_EAGER, **tracing.config}
 
 
 def options(tracing: Tracing) -> str:
-    """The argument of `torch.compile` that has the settings, in a recipe."""
+    """In a recipe, the argument of `torch.compile` that sets these settings."""
     return f", options={settings_of(tracing)}"
 
 
 def without_random(recipe: str) -> str:
-    """A recipe for a program that draws no random numbers, which is shorter."""
+    """The recipe without the settings that only random numbers need."""
     drawn = str(DRAWS_AS_EAGER)[1:-1]
     recipe = re.sub(rf", (options|config_patches|inductor_configs)={{{drawn}}}", "", recipe)
     return recipe.replace(f"{drawn}, ", "")
@@ -215,12 +214,12 @@ LoweringPatternEntry.apply = lambda entry, *match: (
     None if entry.handler.__code__.co_names else apply(entry, *match)
 )
 """
-# What an operator is called that such a pattern matches.
+# Parts of the names of operators that such patterns match.
 _LOWERED = ("cat", "mm", "conv", "quantize")
 
 
 def without_lowered(recipe: str, program: Program) -> str:
-    """The recipe for a program; it is shorter if no such pattern matches the program."""
+    """The recipe without `LOWERED_MATCHES`, if no such pattern matches the program."""
     if any(word in call.op for call in program.instructions for word in _LOWERED):
         return recipe
     return recipe.replace(LOWERED_IMPORT, "").replace(LOWERED_MATCHES, "")
@@ -252,7 +251,7 @@ def compiled(program, inputs):
 """
 
 
-# What Dynamo does with later calls, Inductor does not do by itself.
+# Only Dynamo recompiles for later calls.
 BY_DYNAMO = tuple(map(variants.by_dynamo, (variants.AS_WRITTEN, *variants.SECOND_CALLS)))
 VARIANTS = (
     variants.SYMBOLIC,

@@ -1,7 +1,7 @@
-"""Target *inductor-reinplace*: AOTAutograd, then Inductor's reinplacing alone, run in eager.
+"""Target *inductor-reinplace*: AOTAutograd, then only Inductor's reinplacing pass, run in eager.
 
-Inductor puts ops in place at the end of its post-grad passes. Here the pass gets the graph of
-AOTAutograd as it is, so a violation is the fault of this pass and of no other.
+Inductor reinplaces ops at the end of its post-grad passes. Here the pass gets the graph of
+AOTAutograd unchanged, so a violation comes from this pass and from no other.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def build(function: Function, inputs: Sequence[torch.Tensor], tracing: Tracing =
 
 
 def reinplacing(graph: fx.GraphModule) -> fx.GraphModule:
-    """A graph after Inductor's reinplacing; the argument is changed."""
+    """Run Inductor's reinplacing on a graph, in place, and return the graph."""
     # Imported here: this takes two seconds, and other targets do not need it.
     from torch._guards import detect_fake_mode  # noqa: PLC0415
     from torch._inductor.fx_passes.post_grad import (  # noqa: PLC0415
@@ -49,9 +49,9 @@ def reinplacing(graph: fx.GraphModule) -> fx.GraphModule:
 
 
 def give_foreach_results(graph: fx.GraphModule) -> None:
-    """Take the operands for the results of the foreach calls that Inductor put in place.
+    """Replace the results of in-place foreach calls by their operands.
 
-    Inductor lowers `_foreach_add_` to a list of what it wrote. The operator returns nothing.
+    Inductor lowers `_foreach_add_` to a list of the written tensors. The operator returns nothing.
     """
     for node in graph.graph.find_nodes(op="call_function", target=operator.getitem):
         call: Any = node.args[0]
@@ -86,7 +86,7 @@ FOREACH_CALL = "    foreach_results(graph)\n"
 
 
 def without_foreach(recipe: str) -> str:
-    """The recipe for a program without foreach calls, which is shorter."""
+    """The recipe without the code for foreach calls, which the program does not make."""
     for part in (FOREACH_RESULTS, FOREACH_IMPORTS, FOREACH_CALL):
         recipe = recipe.replace(part, "")
     return recipe

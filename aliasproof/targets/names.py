@@ -1,6 +1,6 @@
-"""The names of targets: all registered ones, and those that a command means where none is named.
+"""The names of targets: the registered ones, and the defaults of commands.
 
-Help texts and usage errors name them without torch, which takes seconds to import.
+Help texts and usage errors list them without importing torch, which takes seconds.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from aliasproof.ir.errors import UserError, did_you_mean
 from aliasproof.plugins import BROKEN, plugins
 from aliasproof.targets.user_names import EXPECTED, code_name, installed, require_file
 
-# Where each is in `aliasproof.targets`.
+# The location of each target in `aliasproof.targets`.
 OF_TORCH = {
     "identity": "identity.TARGET",
     "eager-cuda": "eager_cuda.TARGET",
@@ -32,27 +32,27 @@ OF_TORCH = {
 }
 REGISTERED = (*OF_TORCH, *(name for each in plugins().values() for name in each.targets))
 
-# What a user of `torch.compile` runs. `inductor` generates code, so it needs a compiler.
+# Users of `torch.compile` run these. `inductor` generates code, so it needs a C++ compiler.
 CHECKED = ("aot-eager", "inductor-fx", "inductor")
-# `functionalize` is tested through `fx-reinplace`, which builds on it. A violation that
-# `functionalize` shows alone is attributed to it.
+# `fx-reinplace` builds on `functionalize` and so tests it. A violation that `functionalize` shows
+# without the pass is attributed to it.
 FUZZED = ("inductor-fx", "aot", "inductor", "fx-reinplace")
 PROVED = ("functionalize", "fx-reinplace", "aot", "aot-epilogue", "reference")
 
-# What the programs of a campaign are written in: ATen calls, Python, or some of each.
+# The languages in which a campaign writes programs: ATen calls, Python, or some of each.
 LANGUAGES = ATEN, PYTHON, BOTH = ("aten", "python", "both")
 
 ALL_COMPILERS = "all-compilers"
 
 
 def expanded(names: Sequence[str]) -> list[str]:
-    """The targets that names stand for: one, or a group of them."""
+    """The targets that names denote: each name is a target or a group of targets."""
     groups = {ALL_COMPILERS: ("inductor", *plugins())}
     return [target for name in names for target in groups.get(name, (name,))]
 
 
 def refuse_unknown(name: str) -> None:
-    """Raises `UserError` for a name that is no target, or code of a user without its file."""
+    """Raises `UserError` for a name that is no target, or whose file does not exist."""
     base, code = name.partition(":")[0], code_name(name)
     if base in (*REGISTERED, *installed()):
         return
@@ -62,7 +62,7 @@ def refuse_unknown(name: str) -> None:
 
 
 def unknown(base: str) -> UserError:
-    """What to say of the name of no target."""
+    """The error for a name that is no target."""
     if base in BROKEN:
         return UserError(f"target '{base}' cannot be loaded: {BROKEN[base]}")
     known = [*REGISTERED, *installed()]

@@ -1,7 +1,7 @@
 """Targets *reference*, *reference-copy* and *reference-planned*: `reference_pass`, run in eager.
 
-They promise all that eager does, with one waiver: graphs need not be equivalent on symbolic values
-where two decompositions of one operator compute the same.
+They promise everything that eager does, with one waiver: graphs need not be equivalent on symbolic
+values where two decompositions of one operator compute the same.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ CONTRACT = Contract(
     refusals=(
         BODY_CAPTURED_WHOLE,
         DOUBLE_BACKWARD,  # as the backend of `torch.compile`
-        # `Refused`, and its subclass `DataDependent`, are what `reference_pass` raises.
+        # `reference_pass` raises `Refused`, and its subclass `DataDependent`.
         Refusal(
             "data-dependent call",
             "",
@@ -103,8 +103,8 @@ def build(
 ) -> Build:
     """Run the passes one by one, and keep the graph after each.
 
-    A program is taken as its graph, without a trace, unless sizes are to be symbols. For what a
-    variant calls, the backend of the pass compiles.
+    A program is converted to a graph without tracing, unless sizes are symbolic. If a variant calls
+    the function, it is compiled by the backend of the pass.
     """
     if tracing.symbolic:
         functional = functionalize(function, *inputs, views=options.views, sizes="symbolic")
@@ -114,7 +114,7 @@ def build(
         )
     else:
         functional = functionalize(untraced(function), *inputs, views=options.views)
-    # Each pass changes its argument, so it gets a copy, and the stage before is kept for oracles.
+    # Each pass changes its argument, so it gets a copy: oracles need the earlier stage.
     plain = remove_noops(copy.deepcopy(functional))
     last = plan_memory if options.plan_memory else reinplace
     unguarded = staged(functional, plain, last(copy.deepcopy(plain)))
@@ -124,7 +124,7 @@ def build(
 def _within_guards(build: Build, inputs: Sequence[torch.Tensor]) -> Build:
     """A build whose function raises `Rejected` for inputs that break the guards of its trace.
 
-    These must hold for the inputs of the trace.
+    The inputs of the trace must satisfy these guards.
     """
     graph_module = build.function
     assert isinstance(graph_module, fx.GraphModule)
@@ -143,7 +143,7 @@ def _within_guards(build: Build, inputs: Sequence[torch.Tensor]) -> Build:
 
 
 def staged(functional: fx.GraphModule, plain: fx.GraphModule, reinplaced: fx.GraphModule) -> Build:
-    """The graphs after each pass as a build, which runs the last one."""
+    """A build with the graph after each pass as a stage; it runs the last one."""
     stages = [
         Stage("functional", functional, functional=True),
         Stage("without no-ops", plain, functional=True),
@@ -174,9 +174,9 @@ from aliasproof.reference_pass.backend import aliasproof  # of aliasproof
 def compiled(program, inputs):
     return torch.compile(program, backend=functools.partial(aliasproof, options={asked}))
 """
-    # A trace would show other calls: the dispatcher resolves lazy bits before it. And alone,
-    # `fx.symbolic_trace` calls what has no tensor among its arguments, such as `arange`, and keeps
-    # a constant.
+    # A trace by `make_fx` would show other calls, since the dispatcher resolves lazy bits first.
+    # And `fx.symbolic_trace` would call an operator without tensor arguments, such as `arange`, and
+    # keep its result as a constant.
     return f"""
 from aliasproof.reference_pass import pipeline  # of aliasproof
 from torch import fx
@@ -205,9 +205,9 @@ def _build_by_backend(
 ) -> Build:
     """Compile as `torch.compile(backend="aliasproof")`: for many calls, and with gradients.
 
-    A program goes to the backend as its graph, without Dynamo unless its guards are needed.
+    A program goes to the backend as a graph, without Dynamo unless Dynamo's guards are needed.
     """
-    # Imported here: it imports Dynamo, which takes two seconds, and the plain targets need it not.
+    # Imported here: it imports Dynamo, which takes two seconds. Plain targets do not need it.
     from aliasproof.reference_pass.backend import aliasproof  # noqa: PLC0415
 
     backend = functools.partial(aliasproof, options=asdict(options))
@@ -220,9 +220,9 @@ def _build_by_backend(
 
 
 def _by_backend(variant: Variant) -> Variant:
-    """A variant for which the backend compiles: a graph with symbols is traced once.
+    """A variant that the backend compiles. It excludes *symbolic*.
 
-    That is, for one dtype and sharing of its inputs.
+    A symbolic graph is traced once, for one dtype and sharing of its inputs.
     """
     asks = "needs the backend, which asks Dynamo for the sizes that are symbols"
     return replace(variant, apart={"symbolic": f"'{variant.name}' {asks}"})
@@ -232,8 +232,8 @@ VARIANTS = (
     variants.SYMBOLIC,
     # The backend trains through AOTAutograd, whose limits are no excuse: users get the backend.
     *(replace(_by_backend(grad), clauses=NOTHING) for grad in variants.GRADS),
-    # Only through Dynamo is a module or a closure compiled, or a function for two grad modes: what
-    # AOTAutograd makes for inputs that require gradients is only for such inputs.
+    # Only Dynamo compiles a module or a closure, or a function for both grad modes: AOTAutograd
+    # compiles for inputs that require gradients, or for inputs that do not.
     _by_backend(variants.GUARDED_CAPTURED),
     _by_backend(variants.BUFFERS),
     _by_backend(variants.by_dynamo(variants.SAME_INPUT)),
@@ -243,7 +243,7 @@ VARIANTS = (
     _by_backend(variants.by_dynamo(variants.SECOND_GRAD)),
     _by_backend(variants.FEED_BACK),
     variants.KEPT_OUTPUTS,
-    # Those in which no part writes an operand, which Dynamo refuses, too.
+    # Only the loops, whose body writes no operand: Dynamo refuses such writes, too.
     *map(_by_backend, variants.LOOPS),
 )
 

@@ -27,7 +27,7 @@ torch_parts.require(torch_parts.EVERYTHING)
 
 
 def _of_torch(name: str) -> Target:
-    """A target of torch. What stands in for one that needs what torch does not have says so."""
+    """A target of torch. If torch lacks a part that it needs, a target that says so replaces it."""
     reason = torch_parts.why_off(f"target {name}")
     if reason is None:
         found: Target = pkgutil.resolve_name(f"aliasproof.targets.{names.OF_TORCH[name]}")
@@ -43,7 +43,7 @@ TARGETS: dict[str, Target] = {name: _of_torch(name) for name in names.OF_TORCH}
 
 
 def _add_targets_of_plugins() -> None:
-    """Add the targets of compilers beyond torch. A plug-in with a mistake costs one line."""
+    """Add the targets of compilers beyond torch. One that cannot be loaded is `BROKEN`."""
     for plugin in plugins().values():
         for name, place in plugin.targets.items():
             try:
@@ -68,7 +68,7 @@ OWN: dict[str, Target] = {}
 def target(name: str) -> Target:
     """The target of that name: `TARGET` or `TARGET:variant[:variant...]`, in any order.
 
-    `TARGET` is a registered target, an entry point, or a user's code, if that is granted. Raises
+    `TARGET` is a registered target, an entry point, or a user's code that was granted. Raises
     `UserError` with the nearest name if there is none, or if the target has no such variant.
     """
     base, chosen = _parts(name)
@@ -82,7 +82,7 @@ def target(name: str) -> Target:
 
 
 def plain_target(base: str) -> Target:
-    """The target of that name without variants, which was looked up before if it is a user's."""
+    """The target of that name without variants. A user's target must have been looked up before."""
     return OWN[base] if base in OWN else TARGETS[base]
 
 
@@ -95,7 +95,7 @@ def _variant(text: str, base: str) -> Variant:
 
 
 def _not_taken(variant: Variant, target: Target) -> str | None:
-    """Why a target does not have a variant; None if it has."""
+    """Why a target does not have a variant; None if it has it."""
     if target.own(variant) is not None:
         return None
     if variant.tracing.config:
@@ -110,7 +110,7 @@ def _not_taken(variant: Variant, target: Target) -> str | None:
 
 
 def taken_by(variant: Variant) -> list[str]:
-    """The targets that have a variant; what a user's code makes is named by its kind."""
+    """The targets that have a variant, and the kinds of user code whose targets have it."""
     takers = {name: target.variants for name, target in TARGETS.items()} | user_targets.KINDS
     return [name for name, own in takers.items() if variant.name in {taken.name for taken in own}]
 
@@ -134,10 +134,10 @@ def _parts(name: str) -> tuple[str, list[str]]:
 
 
 def backend_source(name: str) -> BackendSource:
-    """The backend of `torch.compile` that a target is, as source.
+    """The source of the `torch.compile` backend that does the same as a target.
 
-    Raises `UserError` for a target that is none, or a user's code that is not granted, or is
-    neither a pass nor a backend.
+    Raises `UserError` if the target has no such backend, or is a user's code that is not granted or
+    is neither a pass nor a backend.
     """
     code = user_code(name)
     if code is not None:
@@ -150,26 +150,26 @@ def backend_source(name: str) -> BackendSource:
 
 
 def user_code(name: str) -> CodeName | None:
-    """The code that a name stands for; None if it is a registered target or an entry point."""
+    """The user's code that a name denotes; None for a registered target or an entry point."""
     code, (base, *rest) = user_names.code_name(name), name.split(":")
-    # The first is asked for each program of a campaign.
+    # Fast path: a campaign looks up its target for each program.
     if code is None or code.name in OWN:
         return code
-    # `aott:grad` is an unknown target.
+    # `aott:grad` is a misspelt target with a variant, not a module with a function.
     of_variant = rest[0] in VARIANTS and not {*"./"} & {*base}
     known = base in TARGETS or base in OWN or user_names.of_entry_point(base) is not None
     return None if of_variant or known else code
 
 
 def is_name(name: str) -> bool:
-    """Whether a command takes a name: of a registered target, an entry point, or a user's code."""
+    """Whether a name is that of a registered target, an entry point, or a user's code."""
     base, _, _ = name.partition(":")
     known = base in TARGETS or user_names.of_entry_point(base) is not None
     return known or user_names.code_name(name) is not None
 
 
 def is_importable(name: str) -> bool:
-    """Whether `target` may look up a name: it is no code of a user, or that was granted."""
+    """Whether `target` may look up a name: a user's code must have been granted."""
     code = user_code(name)
     return code is None or user_names.is_granted(code)
 
@@ -181,7 +181,7 @@ def is_own(name: str) -> bool:
 
 # --- symbolic sizes -------------------------------------------------------------------------------
 #
-# Builds with symbolic sizes, by the name of the target: those of the variant *symbolic*.
+# For each target that takes the variant *symbolic*, a build with symbolic sizes.
 #
 # A build takes the function and fake tensors with symbolic sizes, which it may mutate. It leaves
 # its guards in the `ShapeEnv` of these fakes. The function that it returns accepts fake and real
@@ -202,9 +202,9 @@ def _symbolic(
 
 
 def symbolic_build(name: str) -> SymbolicBuild | None:
-    """The build of a target; None if it has none, and then `prove` answers unknown.
+    """The build of a target; None if it has none, and then `prove` returns unknown.
 
-    Variant *symbolic* compiles so anyway.
+    The name may end in `:symbolic`, which makes no difference.
     """
     base = name.removesuffix(":symbolic")
     plain = OWN.get(base) or TARGETS.get(base)

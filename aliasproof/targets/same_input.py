@@ -1,7 +1,7 @@
 """Variant *same-input*: one tensor object is passed twice, as in `f(x, x)`, in eager too.
 
 AOTAutograd compiles the function without the second one (`AOTDedupeWrapper` in
-torch/_functorch/_aot_autograd/runtime_wrappers.py). Dynamo does so before, and guards it.
+torch/_functorch/_aot_autograd/runtime_wrappers.py). Dynamo deduplicates earlier, and guards it.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ def conditions(
 
 
 def build(plain: PlainBuild, function: Function, inputs: Sequence[torch.Tensor]) -> Build:
-    """What the target does; the inputs make the difference."""
+    """Compile as the target does; only the inputs differ."""
     return plain(function, inputs)
 
 
 def recipe(plain: str) -> str:
-    """The recipe of a target, and that two inputs are one."""
+    """The recipe of a target, with two inputs that are one tensor."""
     return f"""
 {renamed(plain, "compiled")}
 

@@ -1,14 +1,14 @@
-"""Variants with a second call, for which what the first call compiled must be right, too.
+"""Variants with a second call, for which the code that the first call compiled must be correct.
 
-`aot_function` compiles once and checks nothing in later calls. What a graph assumes about its
-inputs is checked by the guards of Dynamo: on sizes, strides, dtypes and `requires_grad`
-(`TENSOR_MATCH` in torch/_dynamo/guards.py), and on sharing, for which AOTAutograd asks
-(`DuplicateInputs` and `StorageOverlap` in torch/_guards.py; `compute_overlapping_inputs` in
-torch/_functorch/_aot_autograd/input_output_analysis.py). So only through Dynamo is a second call
-with other inputs promised to be right.
+`aot_function` compiles once and checks nothing in later calls. The guards of Dynamo check what a
+graph assumes about its inputs: sizes, strides, dtypes and `requires_grad` (`TENSOR_MATCH` in
+torch/_dynamo/guards.py), and sharing, for which AOTAutograd requests guards (`DuplicateInputs` and
+`StorageOverlap` in torch/_guards.py; `compute_overlapping_inputs` in
+torch/_functorch/_aot_autograd/input_output_analysis.py). So only Dynamo promises that a second call
+with other inputs is correct.
 
-A `Change` compiles in a first call, whose inputs differ in one way. The second call is compared. A
-`CallPair` makes both calls in eager, too, and compares all that they leave behind.
+A `Change` compiles in a first call whose inputs differ in one way, and only the second call is
+compared. A `CallPair` makes both calls in eager, too, and compares all their results.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ from aliasproof.targets.target import (
 
 # --- first inputs ---------------------------------------------------------------------------------
 #
-# The inputs of a first call, made from those of the second: the same tensors, otherwise.
+# Functions that make the inputs of a first call from those of the second, by changing one property.
 #
-# These functions are printed into reproducers as they are, so they need torch alone. Those named
-# `other_...` choose one of the others, which says how the inputs differ.
+# Reproducers contain their source, so they need only torch. A function `other_...` chooses the
+# property to change, and returns one of the other functions, or None.
 
 
 Maker: TypeAlias = Callable[[list[torch.Tensor]], list[torch.Tensor]]
@@ -212,7 +212,7 @@ class CalledBefore:
 def second_inputs_count(
     function: Function, inputs: MakeInputs, second_inputs: MakeInputs | None
 ) -> tuple[Function, MakeInputs]:
-    """With second inputs, these are compared, and the first ones are for the call before."""
+    """If there are second inputs, compare these, and use the first for the call before."""
     if second_inputs is None:
         return function, inputs
     return CalledBefore(function, inputs), second_inputs
@@ -225,10 +225,11 @@ def second_inputs_count(
 class Change:
     """A first call, whose inputs differ from those of the second.
 
-    `chosen` gives the function that makes the inputs of the first call from those of the second, or
-    None if there is nothing to change; it is one of `makers`. `gradients` says whether they are
-    changed, and the first call is under autograd; else, inputs of both calls require the same.
-    After the first call, a compiler may compile for the second one as in the variant `like`.
+    `chosen` maps the inputs of the second call to one of `makers`, which makes the inputs of the
+    first call from them; or to None if there is nothing to change. If `gradients` is set, the maker
+    changes `requires_grad`, and the first call runs under autograd; else, inputs of both calls
+    require the same gradients. After the first call, a compiler may compile for the second one as
+    in the variant `like`.
     """
 
     summary: str
@@ -262,7 +263,7 @@ class Change:
 
     @property
     def maker(self) -> str:
-        """What makes the inputs of the first call, in a recipe."""
+        """In a recipe, the expression that makes the inputs of the first call."""
         return f"{self.chosen.__name__}(inputs)"
 
     def recipe(self, plain: str) -> str:
@@ -289,9 +290,9 @@ def compiled(program, inputs):
 
 
 def _compiled_once(plain: str, first: str) -> tuple[str, str]:
-    """A recipe, and an expression for what it compiles for the first inputs.
+    """The source of a recipe, and an expression that compiles for the first inputs.
 
-    A recipe of one line is an expression.
+    A recipe of a single return statement becomes the expression, and leaves no source.
     """
     line = re.fullmatch(r"def compiled\(program, inputs\):\n    return (.+)", plain.strip())
     if line is not None:
@@ -301,9 +302,9 @@ def _compiled_once(plain: str, first: str) -> tuple[str, str]:
 
 
 def _called_before(plain: PlainBuild, function: Function, first: Sequence[torch.Tensor]) -> Build:
-    """Compile for the first call, and make it.
+    """Compile for the first call, and make this call.
 
-    Raises `Rejected` if it fails, or is undefined in eager.
+    Raises `Rejected` if the call fails or is undefined in eager.
     """
     eager = _clones(first)
     watch = Watch(eager)
@@ -321,7 +322,7 @@ def _called_before(plain: PlainBuild, function: Function, first: Sequence[torch.
         raise Rejected(f"the first call is undefined in eager: {reason}") from reason
     except InternalError:
         raise
-    # Only the second call is compared: the target without it shows what is wrong with one call.
+    # The target without the second call already tests a single call.
     except Exception as error:
         raise Rejected(f"the first call raises {type(error).__name__}: {error}") from error
     return compiled
@@ -332,7 +333,7 @@ def _clones(inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
 
 
 def shortened(recipe: str, inputs: Sequence[torch.Tensor]) -> str:
-    """A recipe that makes the first inputs for these inputs only."""
+    """A recipe with only the maker that these inputs need."""
     for change in CHANGES.values():
         if change.source in recipe and (maker := change.chosen(list(inputs))) is not None:
             source = source_of(maker)
@@ -386,20 +387,20 @@ class FedBack:
 def both_inputs(
     function: Function, inputs: MakeInputs, second_inputs: MakeInputs | None
 ) -> tuple[Function, MakeInputs]:
-    """Two calls with equal inputs."""
+    """A function that makes two calls, and two equal lists of inputs."""
     return CalledTwice(function), lambda: [*inputs(), *inputs()]
 
 
 def outputs_as_inputs(
     function: Function, inputs: MakeInputs, second_inputs: MakeInputs | None
 ) -> tuple[Function, MakeInputs]:
-    """Two calls, the second one with what the first returned."""
+    """A function that makes two calls, the second one with the outputs of the first."""
     return FedBack(function), inputs
 
 
 @dataclass(frozen=True, slots=True)
 class CallPair:
-    """Two calls by a class that is printed into recipes; `made` is what it takes, as source."""
+    """Two calls by a class that is printed into recipes. `made`: its inputs as source."""
 
     summary: str
     caller: type[CalledTwice | FedBack]
@@ -408,7 +409,7 @@ class CallPair:
     like: str | None = None
 
     def build(self, plain: PlainBuild, function: Function, inputs: Sequence[torch.Tensor]) -> Build:
-        """Compile the function that is called twice."""
+        """Compile the function, and call the result twice."""
         assert isinstance(function, self.caller)
         twice = self.caller is CalledTwice
         compiled = plain(function.function, inputs[: len(inputs) // 2] if twice else inputs)

@@ -11,7 +11,7 @@ from aliasproof.oracles.contract import Contract, Promise, Waiver, draws_nothing
 from aliasproof.targets.target import Variant
 from aliasproof.targets.tracing import Tracing
 
-# Promises that a setting makes. All settings promise the rest as the default does.
+# Promises that a setting adds. A setting keeps the other promises of the default.
 MADE: Mapping[str, Promise] = {
     "emulate_precision_casts=True": Promise.ROUNDING,
 }
@@ -19,7 +19,7 @@ OTHER_NUMBERS = (
     "random operators draw other numbers than in eager, from the same distribution, unless"
     " fallback_random is set (torch/_inductor/config.py)"
 )
-# Promises that a setting takes back.
+# Promises that a setting removes.
 WAIVED: Mapping[str, tuple[Waiver, ...]] = {
     "fallback_random=False": (
         Waiver(Promise.VALUES, OTHER_NUMBERS, unless=draws_nothing),
@@ -31,7 +31,7 @@ WAIVED: Mapping[str, tuple[Waiver, ...]] = {
 }
 
 
-# Settings that start passes by name, and where torch keeps those passes.
+# Settings that start passes by name, and the prefix of torch's lists of these passes.
 PASSES_BY_NAME: Mapping[str, str] = {
     "pre_grad_fusion_options": "PRE_GRAD",
     "post_grad_fusion_options": "POST_GRAD",
@@ -39,7 +39,7 @@ PASSES_BY_NAME: Mapping[str, str] = {
 
 
 def _passes_by_name(name: str, written: str) -> dict[str, object]:
-    """What the setting is for passes such as 'split_cat_pass+batch_relu', or for 'all' of them."""
+    """The value of the setting for passes such as 'split_cat_pass+batch_relu', or for 'all'."""
     from torch._inductor.fx_passes import group_batch_fusion, split_cat  # noqa: PLC0415
 
     prefix = PASSES_BY_NAME[name]
@@ -54,7 +54,7 @@ def _passes_by_name(name: str, written: str) -> dict[str, object]:
 
 def variant(text: str) -> Variant:
     """The variant with a setting. Raises `UserError` if Inductor has no such setting or value."""
-    # Imported here: most names have no settings.
+    # Imported here: most names contain no setting.
     from torch._inductor import config  # noqa: PLC0415
 
     name, _, written = text.partition("=")

@@ -1,7 +1,7 @@
 """`Target`: a system under test, with its contract and the recipe that reproducers use.
 
-A `Variant` compiles or calls a target in another way. A target says which variants it takes, and
-`Target.with_` gives the target in some of them.
+A `Variant` compiles or calls a target differently. A target lists the variants that it takes, and
+`Target.with_` returns the target in some of them.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from aliasproof.targets.tracing import PLAIN, Tracing
 Function: TypeAlias = Callable[..., object]
 
 MakeInputs: TypeAlias = Callable[[], Sequence[torch.Tensor]]
-# From a function, its inputs, and those of a second call if there are any.
+# From a function, its inputs, and a second call's inputs if there are any.
 Conditions: TypeAlias = Callable[
     [Function, MakeInputs, MakeInputs | None], tuple[Function, MakeInputs]
 ]
 
 
 class UserRun(NamedTuple):
-    """A run of a user's function: the tensors that it used in place of those that were passed.
+    """A run of a user's function: `used` are the tensors that replaced the passed ones.
 
-    `left` is what it left behind, and `outputs` the same in a form that can be compared.
+    `left` are the tensors and values after the run, and `outputs` the same in comparable form.
     """
 
     used: Sequence[torch.Tensor]
@@ -44,21 +44,21 @@ class UserRun(NamedTuple):
 
 @runtime_checkable
 class CallsUser(Protocol):
-    """A function of tensors around a user's function, which takes other arguments.
+    """A function of tensors that wraps a user's function, which takes other arguments.
 
-    It also gives what a compiler of Python code must get: the user's own function and arguments.
+    A compiler of Python code gets the user's own function and arguments through `run_compiled`.
     """
 
     def run_compiled(
         self, passed: Sequence[torch.Tensor], compiler: Callable[[Function], Function]
     ) -> UserRun:
-        """Run what the compiler makes of the user's function."""
+        """Compile the user's function with `compiler`, and run the result."""
 
     def __call__(self, *passed: torch.Tensor) -> object:
         """Run the user's function."""
 
 
-# A function as the module that `torch.export` takes, in recipes.
+# In recipes: a function as the module that `torch.export` takes.
 MODULE = """
 class Module(torch.nn.Module):
     def __init__(self, program):
@@ -76,10 +76,10 @@ class Build:
     """The compiled function, and the graphs that the target passed through.
 
     `stages` is complete once the function has run, since some targets compile in the first call.
-    `opaque` says why no oracle on graphs can judge this build; None if they can. `first_call` are
-    the inputs of a call that was made before, and is not compared. If the function does not run
-    under a dispatch mode, `replay` gives, after the run, one that does the same and runs there; or
-    says why there is none.
+    `opaque` is the reason why no oracle on graphs can judge this build; None if they can.
+    `first_call` has the inputs of an earlier call, which is not compared. If the function does not
+    run under a dispatch mode, `replay` returns, after the run, an equivalent function that does; or
+    the reason why there is none.
     """
 
     function: Function
@@ -101,22 +101,23 @@ PlainBuild: TypeAlias = Callable[[Function, Sequence[torch.Tensor]], Build]
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """A way to compile or to call a target, which promises the same, except for its `clauses`.
+    """Another way to compile or call a target. It promises the same, except for its `clauses`.
 
-    With `tracing`, the target compiles in another way. With `build(plain, function, inputs)`, the
-    variant says what is called and on which inputs; `plain` is the build of the target without it.
-    `recipe` makes the recipe from that of the target. See `Target` for `conditions`. `apart` has
-    the variants that a target cannot have beside this one: a sentence by the name, `{}` is the
-    pair. `like` is another variant that has the same bugs: the compiler may choose it by itself, or
-    it asks more. `alone` says that programs are not compiled as one.
+    `tracing` changes how the target traces. `build(plain, function, inputs)` decides what is called
+    and with which inputs, where `plain` is the target's build without the variant; we say that such
+    a variant *calls*. `recipe` maps the target's recipe to the variant's. See `Target` for
+    `conditions`. `apart` maps the name of a variant that cannot be combined with this one to the
+    reason, in which `{}` is the pair. `like` is another variant that finds the same bugs: the
+    compiler may choose it by itself, or it is stricter. With `alone`, each program is compiled by
+    itself.
 
-    Two variants that say what is called exclude each other, except those that one of them `joins`.
-    Then each later one in the name is around those before it; one that is `inner` is within all.
+    Two variants that call exclude each other, unless one `joins` the other. Then a later one in the
+    name wraps the earlier ones; an `inner` one is innermost.
 
-    `left_out` names what it has no use for, such as dtypes without gradients, see `Target`.
+    `left_out` names features that it does not use, such as dtypes without gradients, see `Target`.
 
-    A target may take a variant with changes: `promises` is its contract from that of the target.
-    `after` and `layer` are what it builds on and contains, see `Target`.
+    For a target that takes a variant with changes, `promises` maps the target's contract to the
+    variant's, and `after` and `layer` are as in `Target`.
     """
 
     name: str
@@ -137,7 +138,7 @@ class Variant:
     layer: Target | None = None
 
     def changed(self, contract: Contract) -> Contract:
-        """The contract of a target in the variant: a waiver replaces those of the same promise."""
+        """The contract of a target in the variant, whose waivers replace those of the target."""
         if self.promises is not None:
             return self.promises(contract)
         clauses = self.clauses
@@ -152,7 +153,7 @@ class Variant:
         )
 
     def excludes(self, other: Variant) -> str | None:
-        """Why no target has both variants; None if one can."""
+        """Why no target can have both variants; None if one can."""
         pair = f"'{self.name}' and '{other.name}'"
         reason = self.apart.get(other.name) or other.apart.get(self.name)
         joined = self.name in other.joins or other.name in self.joins
@@ -161,12 +162,12 @@ class Variant:
         return None if reason is None else reason.format(pair)
 
 
-# A campaign asks for its target by name again and again, and to read a file takes a millisecond.
+# Cached: a campaign looks up its target often, and reading a file takes a millisecond.
 source_of = functools.cache(inspect.getsource)
 
 
 def around(recipe: str, chosen: Sequence[Variant]) -> str:
-    """The recipe of a target in these variants, from that of the target."""
+    """The recipe of a target in these variants."""
     for variant in _inner_first(chosen):
         assert variant.recipe is not None
         recipe = variant.recipe(recipe)
@@ -174,27 +175,27 @@ def around(recipe: str, chosen: Sequence[Variant]) -> str:
 
 
 def renamed(recipe: str, compiled: str) -> str:
-    """A recipe whose functions have other names, so that those of a variant are around them."""
+    """A recipe with renamed functions, so that those of a variant can wrap them."""
     recipe = recipe.strip().replace("def compiled(", f"def {compiled}(")
     return recipe.replace("def conditions(", "def conditions_before(")
 
 
 def conditions_after(recipe: str, returned: str) -> str:
-    """The source of `conditions`, which follow those of a recipe if it has some."""
+    """The source of `conditions`, which first applies the conditions of the recipe, if any."""
     line = "    program, inputs = conditions_before(program, inputs)\n"
     before = line if "def conditions(" in recipe else ""
     return f"def conditions(program, inputs):\n{before}    return {returned}"
 
 
 def _inner_first(chosen: Sequence[Variant]) -> list[Variant]:
-    """The variants that say what is called, from the innermost to the outermost."""
+    """The variants that call, from the innermost to the outermost."""
     called = (variant for variant in chosen if variant.build is not None)
     return sorted(called, key=lambda variant: not variant.inner)
 
 
 @functools.cache
 def _in_turn(first: Conditions, then: Conditions) -> Conditions:
-    """Both conditions. The same two give the same function: runs are compared by that."""
+    """Both conditions. Cached, since runs are compared by the identity of their conditions."""
 
     def both(
         function: Function, inputs: MakeInputs, second_inputs: MakeInputs | None
@@ -214,30 +215,29 @@ class Target:
     """A system under test.
 
     `build(function, inputs)` compiles the function for these inputs. It may mutate them, since they
-    are not used again. `recipe` is Python source that needs torch alone; it defines
-    `compiled(program, inputs)`, which does the same as `build`; `recipe_for` makes of it what one
-    program needs. `after` is the target that this one builds on: a promise that `after` breaks
-    already is not this target's fault. `layer` is a target that this one contains, though it calls
-    it in another way: it is at fault if it breaks the same promise on the same program.
+    are not used again. `recipe` is Python source that needs only torch; it defines
+    `compiled(program, inputs)`, which does the same as `build`; `recipe_for` specializes it to one
+    program. `after` is the target that this one builds on: a promise that `after` breaks already is
+    not this target's fault. `layer` is a target that this one contains, but calls in another way:
+    the layer is at fault if it breaks the same promise on the same program.
 
     `variants` are those that the target takes, in the order in which a name lists them. If some of
-    them change how it traces, `build` takes a `Tracing` as well, and `traced_recipe` gives its
-    recipe. `has_settings` says whether it also takes settings of `torch._inductor.config`.
+    them change how it traces, `build` takes a `Tracing` as well, and `traced_recipe` maps that to a
+    recipe. `has_settings` says whether the target takes settings of `torch._inductor.config`, too.
 
-    A target in a variant is a target, too. `varies` are the targets with one variant less. Under
-    `conditions`, the function and its inputs are changed before anything runs, eager included. If
-    they change a program, the recipe defines `conditions(program, inputs)` as well. `needs` is
-    the compiler beyond torch that it runs; None if it needs torch alone. `lacking` says in one line
+    A target in a variant is a target, too. `varies` are the targets with one variant less.
+    `conditions` change the function and its inputs before anything runs, eager included. If they
+    change a program, the recipe defines `conditions(program, inputs)` as well. `needs` is the
+    compiler beyond torch that it runs; None if it needs only torch. `lacking` returns in one line
     what else this machine lacks for it, and what to install; None if nothing.
     `excused` says whether a known bug excuses a violation: it does not for our own pass.
-    `yours` is how messages call the code of a user that it runs; empty if it runs none.
-    `backend` is what `torch.compile` takes to do the same to a function of a user; None if the
-    target is no form of it.
-    `group` is how many programs a campaign compiles as one: above 1 where a compile costs much.
-    `cost` is about how many times as long a program takes as in most targets.
+    `yours` is how messages call the user's code that it runs; empty if it runs none.
+    `backend` is the backend of `torch.compile` that does the same; None if there is none.
+    `group` is how many programs a campaign compiles as one: above 1 where a compile is slow.
+    `cost` is the time per program, relative to most targets.
     `generates_code` says whether it compiles loops: then campaigns draw programs for those.
-    `left_out` names groups of ops, layouts and dtypes that it refuses, or has no use for: campaigns
-    switch none of them on for it.
+    `left_out` names groups of ops, layouts and dtypes that it refuses or does not use: campaigns
+    never draw them for it.
     `favored` has names of ops that campaigns draw more often for it, and maybe other names.
     """
 
@@ -270,12 +270,12 @@ class Target:
         return self.lacking() if self.needs is None else self.needs.missing()
 
     def broken(self) -> str | None:
-        """Why what is there cannot be imported; None if it can. Tried in a process of its own."""
+        """Why an installed compiler fails to import in a process of its own; None if it works."""
         return None if self.needs is None else self.needs.broken()
 
     @property
     def earlier(self) -> tuple[Target, ...]:
-        """The targets that are at fault if they are wrong already, layers in their order."""
+        """The targets to which a violation is attributed if they show it, layers in their order."""
         return (*self.varies, *self.layers[:-1])
 
     @property
@@ -284,19 +284,19 @@ class Target:
         return (self,) if self.after is None else (*self.after.layers, self)
 
     def own(self, variant: Variant) -> Variant | None:
-        """The variant as this target takes it; None if it does not."""
+        """The variant as this target takes it; None if the target does not take it."""
         if variant.tracing.config:
             return variant if self.has_settings else None
         return next((own for own in self.variants if own.name == variant.name), None)
 
     def excluded(self, chosen: Sequence[Variant]) -> str | None:
-        """Why the target does not have these of its variants together; None if it has."""
+        """Why the target cannot combine these variants; None if it can."""
         own = [variant for variant in map(self.own, chosen) if variant is not None]
         reasons = (one.excludes(other) for one, other in itertools.combinations(own, 2))
         return next((reason for reason in reasons if reason is not None), None)
 
     def with_(self, *chosen: Variant) -> Target:
-        """The target in these variants, which it takes together, in any order."""
+        """The target in these variants, in any order. It must take all of them together."""
         if not chosen:
             return self
         own = self._in_name_order(chosen)
@@ -331,13 +331,13 @@ class Target:
         return [*own, *(settings[name] for name in sorted(settings))]
 
     def _if_taken(self, chosen: Sequence[Variant]) -> Target | None:
-        """The target in these variants; None if it does not have them."""
+        """The target in these variants; None if it does not take them."""
         if any(self.own(variant) is None for variant in chosen) or self.excluded(chosen):
             return None
         return self.with_(*chosen)
 
     def _fewer(self, chosen: Sequence[Variant]) -> list[list[Variant]]:
-        """The variants without one of them, and with what the compiler may choose in its place."""
+        """The variants without one of them, or with one replaced by the variant that it is like."""
         fewer = [[other for other in chosen if other is not variant] for variant in chosen]
         for rest, variant in zip(tuple(fewer), chosen, strict=True):
             like = [own for own in self.variants if own.name == variant.like]
@@ -352,7 +352,7 @@ class Target:
         called = _inner_first(chosen)
         if self.traced_recipe is not None:
             tracing = functools.reduce(Tracing.__or__, (choice.tracing for choice in chosen))
-            # One variant with gradients and one with two calls: no compiler expects both.
+            # No compiler expects both a variant with gradients and one with two calls.
             guarded = tracing.guarded or len(called) > 1
             tracing = replace(tracing, called=bool(called), guarded=guarded)
             build, recipe = functools.partial(build, tracing=tracing), self.traced_recipe(tracing)
@@ -367,7 +367,7 @@ class Target:
 def _guarded_build(build: PlainBuild, function: Function, inputs: Sequence[torch.Tensor]) -> Build:
     """A build whose function raises `Rejected` for inputs that break the guards of its trace.
 
-    A compiler compiles again for other inputs, so a graph says nothing about them.
+    A compiler would recompile for such inputs, so they say nothing about this graph.
     """
     made = build(function, inputs)
     env = getattr(made.stages[0].graph, "shape_env", None) if made.stages else None

@@ -1,4 +1,4 @@
-"""`Tracing`: the ways to trace in which variants of one target differ."""
+"""`Tracing`: how a target traces; some variants differ only in this."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ class Tracing:
     """Whether a trace decomposes operators, whether sizes are symbols, and settings of Inductor.
 
     The decompositions are those of Inductor, which contain the core ATen ones. `config` has
-    settings of `torch._inductor.config`, `options` names of options of another compiler. `called`
-    says that a variant calls what is compiled: more than once, with gradients, or on other inputs.
-    `guarded` says that the guards of Dynamo must choose what runs, since a compiler asks nothing of
-    later inputs.
+    settings of `torch._inductor.config`, `options` the names of another compiler's options.
+    `called` says that a variant calls the compiled function more than once, with gradients, or with
+    other inputs. `guarded` says that the guards of Dynamo must choose which code runs, since the
+    compiler itself does not check later inputs.
     """
 
     decompose: bool = False
@@ -33,7 +33,7 @@ class Tracing:
     options: frozenset[str] = frozenset()
 
     def __or__(self, other: Tracing) -> Tracing:
-        """What one of the two says."""
+        """The union of both."""
         return Tracing(
             self.decompose or other.decompose,
             self.symbolic or other.symbolic,
@@ -49,14 +49,14 @@ class Tracing:
         if not self.decompose:
             return None
         # Imported here: this takes a second, and no other target needs it. Not
-        # `select_decomp_table`: that one draws random numbers in another order than eager.
+        # `select_decomp_table`: its decompositions draw random numbers in another order than eager.
         from torch._inductor.decomposition import decompositions  # noqa: PLC0415
 
         return dict(decompositions)
 
     @property
     def imports(self) -> str:
-        """The lines that a recipe with these options needs on top."""
+        """The import lines that a recipe with these options needs."""
         line = "from torch._inductor.decomposition import decompositions\n"
         return line if self.decompose else ""
 
@@ -78,7 +78,7 @@ PLAIN = Tracing()
 
 
 def untraced(function: _Function) -> _Function:
-    """A program as its graph; any other function as it is."""
+    """A program as a graph; any other function unchanged."""
     if not isinstance(function, ProgramFunction):
         return function
     return fx.GraphModule(torch.nn.Module(), as_graph(function.program))

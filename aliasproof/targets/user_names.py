@@ -1,8 +1,8 @@
 """Names of a user's own targets: `package.module:function`, `FILE.py:function`, and entry points.
 
-Such a name says which code to import. So it must be *granted*: the command line gave it, or an
-installed package declares it as an entry point. A name that was only read from a file, such as the
-target in a `finding.json`, is never imported.
+Such a name says which code to import. So it must be *granted*: given on the command line, or
+declared as an entry point by an installed package. A name that was only read from a file, such as
+the target in a `finding.json`, is never imported.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from aliasproof.ir.errors import UserError, did_you_mean
 
 # --- user modules ---------------------------------------------------------------------------------
 #
-# A file of a user runs once in a process, whatever it is read for.
+# A user's file runs once per process, for whatever it is read.
 #
-# It may register operators. These cannot be registered again: `torch.library.Library` refuses, and
-# torch 2.13 can call an operator that was replaced, which ends the process.
+# It may register operators, and these cannot be registered again: `torch.library.Library` refuses,
+# and torch 2.13 can call an operator that was replaced, which kills the process.
 
 
-_contents: dict[str, bytes] = {}  # of the files that ran here, by the names of their modules
+_contents: dict[str, bytes] = {}  # of the files that ran here, by the name of the module
 
 
 def module_of(path: Path, name: str) -> ModuleType:
-    """The module of a file: the one that this process has, or else a new one of this name.
+    """The module of a file: the loaded one, or else a new one of this name.
 
-    Like a script, a file can import modules from its own folder. A file that was changed after it
-    ran here runs again. Raises what the file raises, and `OSError` if it cannot be read.
+    Like a script, a file can import modules from its own folder. A file that changed after it ran
+    here runs again. Raises what the file raises, and `OSError` if it cannot be read.
     """
     path = path.resolve()
     content = path.read_bytes()
@@ -68,11 +68,11 @@ def module_of(path: Path, name: str) -> ModuleType:
 
 
 def _present(path: Path, content: bytes) -> ModuleType | None:
-    """The module that this process made of a file, by any name, such as that of a test."""
+    """The module of a file that this process loaded, under any name, such as that of a test."""
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__dict__", {}).get("__file__")
         if not isinstance(file, str) or not file.endswith(path.name):
-            continue  # most of thousands
+            continue  # fast path for most of thousands of modules
         if Path(file).resolve() == path and _contents.get(name, content) == content:
             return module
     return None
@@ -91,7 +91,7 @@ _granted: set[str] = set()
 
 @dataclass(frozen=True, slots=True)
 class CodeName:
-    """The name of a user's target, and where its code is: a module or a file, and a name in it."""
+    """The name of a user's target, and the location of its code: module or file, and attribute."""
 
     name: str
     module: str
@@ -99,7 +99,7 @@ class CodeName:
 
     @property
     def source(self) -> str:
-        """Where the code is, as `module:name`; an entry point has another name."""
+        """The location as `module:name`. For an entry point, `name` is different."""
         return f"{self.module}:{self.attribute}"
 
     @property
@@ -109,18 +109,18 @@ class CodeName:
 
 
 def code_name(name: str) -> CodeName | None:
-    """What code a name stands for, its variants left out; None if it is not of that form."""
+    """The code that a name denotes, without its variants; None if it has not that form."""
     match = re.match(r"([^:]+\.py|[^:]+):([A-Za-z_][\w.]*)(?=:|$)", name)
     if match is None:
         return None
     module, attribute = match.groups()
-    if module.endswith(".py"):  # ./passes.py and passes.py are one file
+    if module.endswith(".py"):  # ./passes.py and passes.py are the same file
         module = os.path.normpath(module)
     return CodeName(f"{module}:{attribute}", module, attribute)
 
 
 def grant(names: Iterable[str]) -> None:
-    """Let this process import the code that these names stand for."""
+    """Let this process import the code of these names."""
     _granted.update(code.name for code in map(code_name, names) if code is not None)
 
 
@@ -156,8 +156,8 @@ def of_entry_point(name: str) -> CodeName | None:
 
 
 def load(code: CodeName) -> object:
-    """Import what a name stands for. Raises `UserError` if it cannot be imported."""
-    # Standard output has the results of a command, and nothing else.
+    """Import the code of a name. Raises `UserError` if it cannot be imported."""
+    # Standard output is only for the results of a command.
     with contextlib.redirect_stdout(sys.stderr):
         try:
             value: object = _file(code) if code.in_file else _module(code)
@@ -195,7 +195,7 @@ def _module(code: CodeName) -> ModuleType:
 
 
 def _neighbours(missing: str) -> list[str]:
-    """The modules beside a module that does not exist."""
+    """The modules in the package, or folder, of a module that does not exist."""
     parent, _, _ = missing.rpartition(".")
     if not parent:
         return [module.name for module in pkgutil.iter_modules([str(Path.cwd())])]
@@ -204,7 +204,7 @@ def _neighbours(missing: str) -> list[str]:
 
 
 def _as_file(code: CodeName) -> str:
-    """Advice, if the module is a file in this folder that another package of its name hides."""
+    """Advice if a package of the same name hides the file in this folder that the user means."""
     path = Path(*code.module.split(".")).with_suffix(".py")
     imported = getattr(sys.modules.get(code.module), "__file__", None)
     hidden = path.is_file() and str(path.resolve()) != imported
@@ -219,7 +219,7 @@ def require_file(code: CodeName) -> None:
 
 def _file(code: CodeName) -> ModuleType:
     require_file(code)
-    # Not its own name: a file may be called as a package of aliasproof or of another project.
+    # Not the file's own name: this may be that of a package of aliasproof or of another project.
     name = re.sub(r"\W", "_", code.module.removesuffix(".py"))
     return module_of(Path(code.module), f"aliasproof_target_{name}")
 
@@ -237,7 +237,7 @@ def _attribute(owner: object, part: str, code: CodeName) -> object:
 def name_of_object(value: object) -> str | None:
     """The name by which a command imports an object of this process; None if no module has it."""
     for name, module in [("__main__", sys.modules["__main__"]), *sys.modules.items()]:
-        if name.partition(".")[0] == "torch":  # its backends have names of their own
+        if name.partition(".")[0] == "torch":  # backends of torch have names of their own
             continue
         for attribute, it in [*getattr(module, "__dict__", {}).items()]:
             if it is value:
@@ -253,7 +253,7 @@ def _main_source(main: ModuleType) -> str | None:
 
 
 def folder_of(code: CodeName) -> str | None:
-    """The folder that a script must add to its path to import this code; None if it need not."""
+    """The folder that a script must add to `sys.path` to import this code; None if none."""
     if code.in_file:
         return str(Path(code.module).resolve().parent)
     origin = getattr(sys.modules[code.module], "__file__", None)
@@ -262,12 +262,12 @@ def folder_of(code: CodeName) -> str | None:
     path = Path(origin)
     ups = len(code.module.split(".")) - (path.name != "__init__.py")
     folder = str(path.resolve().parents[ups])
-    # Where a fresh interpreter looks anyway.
+    # A fresh interpreter searches these anyway.
     return None if folder in {*site.getsitepackages(), _STANDARD} else folder
 
 
 def source_of(code: CodeName, value: object) -> str:
-    """The text of the file of this code, and of the files beside it that it imports."""
+    """The text of the file of this code, and of the files in its folder that it imports."""
     module = sys.modules.get(getattr(value, "__module__", None) or code.module)
     path = Path(code.module if code.in_file else getattr(module, "__file__", None) or "")
     if path.suffix != ".py" or not path.is_file():
@@ -288,7 +288,7 @@ _STANDARD = sysconfig.get_paths()["stdlib"]
 def frame_of_user(error: BaseException) -> str | None:
     """The innermost frame of an exception in the user's code, as `FILE:LINE in FUNCTION`.
 
-    To be called by the function that called the user's code.
+    Must be called by the function that called the user's code, whose frame is skipped.
     """
     own = [
         frame for frame in traceback.extract_tb(error.__traceback__)[1:] if _of_user(frame.filename)

@@ -1,7 +1,7 @@
-"""What a user's target can be: a pass on graphs, a backend of `torch.compile`, or a `Target`.
+"""Kinds of a user's target: a pass on graphs, a backend of `torch.compile`, or a `Target`.
 
-The signature decides. A *pass* has one required argument, a graph: it changes it in place, or
-returns another. A *backend* has two, a graph and example inputs, and returns a callable.
+The signature decides. A *pass* has one required argument, a graph, which it changes in place or
+replaces. A *backend* has two, a graph and example inputs, and returns a callable.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ EXPECTED = (
     " or a torch.compile backend (it takes a GraphModule and example inputs, and returns a"
     " callable)"
 )
-# Interfaces of `torch._inductor.custom_graph_pass` for what is no graph of ATen calls.
+# Interfaces of `torch._inductor.custom_graph_pass` for objects that are no graph of ATen calls.
 OTHER_INTERFACES = (
     "CustomSchedulerPass",
     "CustomPartitionerFn",
@@ -69,7 +69,7 @@ class UserPass:
         return name_of(self.function)
 
     def __call__(self, module: fx.GraphModule) -> fx.GraphModule:
-        """The graph after the pass. An exception says where in the user's code it was raised."""
+        """The graph after the pass. A note on an exception says where the user's code raised it."""
         given = module.graph if self.on_graph else module
         inputs = [node.meta.get("val") for node in module.graph.find_nodes(op="placeholder")]
         more = {EXAMPLES: inputs} if self.with_examples else {}
@@ -95,11 +95,11 @@ class UserBackend:
     function: Callable[..., Any]
 
     @property
-    def __name__(self) -> str:  # Dynamo puts it into messages
+    def __name__(self) -> str:  # Dynamo shows it in messages
         return name_of(self.function)
 
     def __call__(self, module: fx.GraphModule, examples: list[Any], **options: Any) -> Any:
-        """What the backend returns. An exception says where in the user's code it was raised."""
+        """Call the backend. A note on an exception says where the user's code raised it."""
         try:
             return self.function(module, examples, **options)
         except Exception as error:
@@ -122,7 +122,7 @@ def _note_frame(error: Exception) -> None:
 
 
 def classify(value: object, code: CodeName) -> UserPass | UserBackend | Target:
-    """What a user's target is. Raises `UserError` for anything that is none of these."""
+    """The kind of a user's target. Raises `UserError` for any other value."""
     if isinstance(value, Target):
         return value
     value = instance(value, code)
@@ -140,7 +140,7 @@ def classify(value: object, code: CodeName) -> UserPass | UserBackend | Target:
     if len(required) == 1 and required[0] == positional[0].name:
         named = EXAMPLES in signature.parameters
         return UserPass(value, _takes_graph(value, positional[0].name), named)
-    # Inductor says also whether there is a backward pass; these graphs are those of inference.
+    # Inductor also passes whether there is a backward pass; these graphs are for inference.
     if required == ["graph", "is_inference"]:
         return UserPass(value, on_graph=True, says_inference=True)
     if len(required) == 2 and required == [parameter.name for parameter in positional[:2]]:
@@ -155,7 +155,7 @@ _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_O
 
 
 def instance(value: object, code: CodeName) -> object:
-    """An instance of a class, made without arguments; any other value as it is."""
+    """An instance of a class, made without arguments; any other value unchanged."""
     if not isinstance(value, type):
         return value
     try:
@@ -188,14 +188,13 @@ def _refusal(code: CodeName, what: str) -> UserError:
 
 # --- user builds ----------------------------------------------------------------------------------
 #
-# The target that a user's pass or backend makes.
+# Targets from a user's pass or backend.
 #
-# The graphs of AOTAutograd go through a pass, and run in eager. A backend gets the graphs of
-# Dynamo. The recipe imports the user's code by its name, so a reproducer needs torch and that
-# code.
+# A pass gets the graphs of AOTAutograd, which then run in eager. A backend gets the graphs of
+# Dynamo. The recipe imports the user's code by name, so a reproducer needs torch and that code.
 
 
-# How messages call targets that a user's code makes, and the variants of these.
+# The variants of targets from a user's code, and how messages call such targets.
 PASS_VARIANTS = (variants.DECOMPOSE, variants.SYMBOLIC, *variants.GRADS, variants.KEPT_OUTPUTS)
 # A backend may use AOTAutograd in all variants.
 BACKEND_VARIANTS = tuple(
@@ -219,7 +218,7 @@ OTHER_ARITHMETIC = Waiver(
 
 
 def of_code(code: CodeName) -> Target:
-    """The target that a name stands for.
+    """The target that a name denotes.
 
     Raises `UserError` if it cannot be imported, or is neither a pass nor a backend nor a `Target`.
     """
@@ -233,15 +232,15 @@ _OPS = re.compile(r"""\b(?:aten|torch|F)(?:\.|::)(\w+)|["'](\w+)["']""")
 
 
 def _names_of_ops(source: str) -> Iterator[str]:
-    """The names of ops in a source as in `rounding_name`, among other names."""
+    """The names of ops in a source, in the form of `rounding_name`, among other names."""
     for match in _OPS.finditer(source):
         yield (match[1] or match[2]).removeprefix("_foreach_").rstrip("_")
 
 
 def of_value(value: object) -> Target:
-    """The target that a pass or a backend of this process makes, such as a function of a test.
+    """The target from a pass or a backend of this process, such as a function of a test.
 
-    No script can import it, so its recipe is none. Raises `UserError` as `of_code` does.
+    No script can import it, so it has no usable recipe. Raises `UserError` as `of_code` does.
     """
     module, name = getattr(value, "__module__", "?"), getattr(value, "__qualname__", None)
     attribute = str(name or type(value).__name__)
@@ -281,7 +280,7 @@ def _of_backend(backend: UserBackend, code: CodeName, imported: Import) -> Targe
     return Target(
         name=code.name,
         summary=f"torch.compile(backend=...) with your backend {code.source}",
-        # It may use AOTAutograd, whose documented limits are then not its fault.
+        # It may use AOTAutograd, whose documented limits are not the backend's fault.
         contract=aot_eager.CONTRACT,
         build=functools.partial(_build_backend, backend),
         recipe=recipe(PLAIN),
@@ -300,10 +299,10 @@ def _build_pass(
     inputs: Sequence[torch.Tensor],
     tracing: Tracing = PLAIN,
 ) -> Build:
-    """The graphs of AOTAutograd through a pass: those that `torch.compile` makes of a function.
+    """Run a pass on the graphs of AOTAutograd, behind Dynamo where `torch.compile` needs it.
 
-    A program is ATen calls, of which Dynamo makes no others. With symbols, the inputs are fakes, on
-    which Dynamo does not run.
+    A program consists of ATen calls, which Dynamo would not change. With symbolic sizes, the inputs
+    are fake tensors, on which Dynamo does not run.
     """
     if isinstance(function, ProgramFunction) or tracing.symbolic:
         return aot.build(function, inputs, tracing, keep_input_mutations=True, further=user_pass)
@@ -311,7 +310,7 @@ def _build_pass(
 
 
 def _run_backend(user_pass: UserPass, graph: fx.GraphModule, examples: Sequence[object]) -> Any:
-    """The same as a backend."""
+    """The pass as a backend of `torch.compile`."""
     return aot_eager.backend(user_pass)(graph, examples)
 
 
@@ -335,7 +334,7 @@ class BackendSource(NamedTuple):
 
 
 def source_of_backend(code: CodeName) -> BackendSource:
-    """A user's pass or backend as a backend. Raises `UserError` if it is neither."""
+    """A user's pass or backend as source. Raises `UserError` if the code is neither."""
     value = load(code)
     user_code, imported = classify(value, code), _import(code, value)
     lines = imported.modules + "\n".join(imported.lines)
@@ -365,7 +364,7 @@ def compiler(graph, {EXAMPLES}):
 
 @dataclass(frozen=True, slots=True)
 class Import:
-    """The lines that import a user's code in a script, and the expression that names it then."""
+    """The lines that import a user's code in a script, and the expression for it after that."""
 
     lines: Sequence[str]
     expression: str
@@ -377,7 +376,7 @@ class Import:
         return "".join(f"import {name}\n" for name in ("runpy", "sys") if f"{name}." in text)
 
     def indented(self) -> str:
-        """The lines in a function, with what they are for."""
+        """The lines in a function, below a comment."""
         return "".join(f"    {line}\n" for line in ("# Your code, by its name.", *self.lines))
 
 

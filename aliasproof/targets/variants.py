@@ -1,7 +1,7 @@
 """Variants of targets: `TARGET:variant[:variant...]`, such as `fx-reinplace:decompose:symbolic`.
 
-A variant compiles or calls in another way and promises the same, except for what its contract adds.
-Each target says which of them it takes.
+A variant compiles or calls a target differently and promises the same, except for the clauses that
+it adds. Each target lists the variants that it takes.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ SYMBOLIC = Variant(
 GRAD = Variant(
     "grad",
     "inputs require gradients, gradients are compared too, the backward pass is compiled",
-    # Inputs that are leaves share a storage, and are no views in autograd.
+    # Inputs that are leaves may share a storage, and are no views in autograd.
     Contract(refusals=(MIXED_BASES,)),
     build=gradients.build,
     recipe=gradients.recipe,
@@ -99,7 +99,7 @@ SAME_INPUT = Variant(
     build=same_input.build,
     recipe=same_input.recipe,
     conditions=same_input.conditions,
-    alone=True,  # of several programs as one, only two inputs would be one
+    alone=True,  # in a group of programs, only two inputs would be one
 )
 
 
@@ -108,15 +108,15 @@ def _build_as_written(
 ) -> Build:
     """Compile the program's text in ordinary syntax, which makes the same ATen calls.
 
-    Passes before AOTAutograd match functions of torch and methods, which are in a graph of Dynamo
-    only where the source calls them: `torch.split(x, 2)` and `x.t()`, and not operators of ATen. A
-    user's function is compiled as it is written anyway.
+    Passes before AOTAutograd match functions and methods of torch, such as `torch.split(x, 2)` and
+    `x.t()`, but no ATen operators. Dynamo's graph has these only where the source calls them. A
+    user's function is compiled as written in any case.
     """
     if not isinstance(function, ProgramFunction):
         return plain(function, inputs)
     scope: dict[str, Any] = {"torch": torch, "aten": torch.ops.aten}
     text = ordinary_source(function.program)
-    # As users write it, a program without outputs returns None.
+    # In ordinary syntax, a program without outputs returns None.
     text += "" if function.program.outputs else "    return ()\n"
     exec(text, scope)  # noqa: S102 - our own text
     return plain(scope["program"], inputs)
@@ -142,7 +142,7 @@ FREEZING = Variant(
 
 
 def options_of(plugin: CompilerPlugin) -> tuple[Variant, ...]:
-    """The options of a compiler beyond torch as variants, which its targets can take."""
+    """The options of a compiler beyond torch, as variants that its targets can take."""
     return tuple(
         Variant(name, summary, tracing=Tracing(options=frozenset({name})))
         for name, summary in plugin.options.items()
@@ -174,7 +174,7 @@ CONTROL_FLOW = tuple(
         recipe=form.recipe,
         conditions=form.conditions,
         apart={"symbolic": _CARRIED.format(form.carried)} if form.carried else {},
-        # Of several programs as one, only one part would be inside of the operator.
+        # In a group of programs, only one part would be inside the operator.
         alone=True,
     )
     for name, form in control_flow.FORMS.items()
@@ -183,8 +183,8 @@ LOOPS = tuple(it for it in CONTROL_FLOW if control_flow.FORMS[it.name].carried)
 # `aot_function` makes no `ShapeEnv`, which the trace of a loop needs.
 WITHOUT_LOOP = tuple(it for it in CONTROL_FLOW if not control_flow.FORMS[it.name].twice)
 
-# For targets with Dynamo: its guards choose what runs for the inputs at hand, and it makes inputs
-# of what a function captures.
+# For targets with Dynamo: its guards choose the code for the inputs at hand, and it lifts captured
+# tensors to inputs.
 GUARDED_CAPTURED = replace(CAPTURED, clauses=NOTHING, build=buffers.build_captured_by_dynamo)
 GUARDED_BUFFERS = replace(BUFFERS, build=buffers.build_by_dynamo)
 GUARDED = (*GRADS, GUARDED_CAPTURED, GUARDED_BUFFERS, SAME_INPUT, AS_WRITTEN, *SECOND_CALLS)
@@ -210,7 +210,7 @@ VARIANTS: Mapping[str, Variant] = {
 
 
 def by_dynamo(variant: Variant) -> Variant:
-    """The variant on a target that compiles programs without Dynamo otherwise."""
+    """The variant for a target that otherwise compiles programs without Dynamo."""
     return replace(variant, tracing=replace(variant.tracing, guarded=True))
 
 
@@ -223,7 +223,7 @@ def by_name(text: str) -> Variant | None:
 
 
 def is_variant(name: str, of: str) -> bool:
-    """Whether a target is another one, or that one with more variants, so that it has its bugs."""
+    """Whether target `name` is `of`, maybe with more variants, so that it has the bugs of `of`."""
     base, *chosen = name.split(":")
     other, *needed = of.split(":")
     alike = {VARIANTS[own].like for own in chosen if own in VARIANTS}
@@ -233,6 +233,6 @@ def is_variant(name: str, of: str) -> bool:
 def folder_name(name: str) -> str:
     """The name of a target as a part of a file name: some systems allow no colon there.
 
-    A user's target can be in a file, whose path has slashes.
+    The name of a user's target can contain a path with slashes.
     """
     return re.sub(r"[^\w.-]", "_", name.replace(":", ".")).lstrip("._")
