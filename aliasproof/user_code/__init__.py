@@ -1,1 +1,1 @@
-"""The function of a user: its file, its arguments, and all that it can reach."""
+"""A user's function: its file, its arguments, and all values that it can reach."""

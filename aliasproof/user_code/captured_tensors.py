@@ -1,9 +1,8 @@
 """Captured tensors (parameters, buffers, globals, closures), found by a run of the function.
 
-Compilers expect a function of its inputs. AOTAutograd refuses a real tensor that it did not get as
-an input. A write to such a tensor is state that no comparison of inputs and outputs sees. Dynamo
-lifts captured tensors to graph inputs. This project does the same: each run gets inputs in their
-place.
+Compilers expect a function of its inputs. AOTAutograd refuses a real tensor that is no input. A
+write to such a tensor is state that no comparison of inputs and outputs sees. Dynamo lifts captured
+tensors to graph inputs. This module does the same: each run gets inputs in their place.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ UNNAMED = "unnamed"
 
 
 class Replacing(TorchFunctionMode):
-    """Replaces tensors in the arguments of each torch API call, and passes on each result."""
+    """Replaces tensors in the arguments of each torch API call, and reports each result."""
 
     def __init__(
         self,
@@ -55,10 +54,10 @@ class Replacing(TorchFunctionMode):
 def with_gradients(
     originals: Sequence[torch.Tensor], tensors: Sequence[torch.Tensor]
 ) -> dict[int, torch.Tensor]:
-    """A leaf of autograd in place of each tensor whose original requires gradients, by position.
+    """For each tensor whose original requires gradients, by position: a leaf of autograd.
 
-    A leaf shares the memory of its tensor. So a function of plain tensors can run autograd inside,
-    and a compiler for inference can compile it.
+    The leaf shares the tensor's memory. With leaves, a function of plain tensors can run autograd
+    inside, and a compiler for inference can compile it.
     """
     return {
         index: tensors[index].detach().requires_grad_()
@@ -70,10 +69,10 @@ def with_gradients(
 def as_the_user_has(
     originals: Sequence[torch.Tensor], tensors: Sequence[torch.Tensor], *, gradients: bool
 ) -> dict[int, torch.Tensor]:
-    """What a compiler must see in place of tensors, by position: parameters, leaves of autograd.
+    """The tensors that a compiler must see instead, by position: parameters, leaves of autograd.
 
-    They share the memory of their tensors, and require gradients if the originals do, with
-    `gradients`. Tensors of autograd stay as they are.
+    They share the memory of the given tensors. With `gradients`, they require gradients if the
+    originals do. Tensors that require gradients already are not replaced.
     """
     made = {} if not gradients else with_gradients(originals, tensors)
     for index, (original, tensor) in enumerate(zip(originals, tensors, strict=True)):
@@ -89,7 +88,7 @@ def as_the_user_has(
 def as_parameters(tensors: Sequence[torch.Tensor]) -> Iterator[None]:
     """Within this context, tensors count as parameters: `self.weight += x` may assign them.
 
-    `isinstance` of `torch.nn.Parameter` asks for this attribute.
+    `isinstance(tensor, torch.nn.Parameter)` checks this attribute.
     """
     for tensor in tensors:
         tensor._is_param = True
@@ -102,7 +101,7 @@ def as_parameters(tensors: Sequence[torch.Tensor]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def lent(pairs: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> Iterator[None]:
-    """Within this context, the first of each two tensors has the memory of the second."""
+    """Within this context, the first tensor of each pair has the memory of the second."""
     kept = [tensor.data for tensor, _ in pairs]
     for tensor, other in pairs:
         tensor.data = other
@@ -115,11 +114,11 @@ def lent(pairs: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a run of the function used.
+    """The tensors that a run of the function used.
 
     `used` are the identities of tensors in the surroundings. `hidden` are other tensors that the
-    function neither got nor made, by identity. `error` is what it raised, and `left_gradients` says
-    that it left a gradient in a leaf, or used one that was there.
+    function neither got nor made, by identity. `error` is the exception that it raised.
+    `left_gradients` says that it left a gradient in a leaf, or used an existing one.
     """
 
     used: frozenset[int]
@@ -129,15 +128,15 @@ class Found:
 
 
 def search(surroundings: Surroundings, *, gradients: bool) -> Found:
-    """Run the function on copies, and note the tensors that it uses. Nothing of the user changes.
+    """Run the function on copies, and note the tensors that it uses. No object of the user changes.
 
-    If the function raises: those until then.
+    If the function raises, these are the tensors that it used before.
     """
     first = _run(surroundings, gradients=gradients)
     if not first.hidden:
         return first
-    # A tensor made where no mode sees it (such as `torch.Tensor(3)`) is new in each run, so it is
-    # in only one of two. `first` keeps its tensors alive: no identity is used again.
+    # A tensor made where no mode sees it (such as `torch.Tensor(3)`) is new in each run, so only
+    # one of the two runs has it. `first` keeps its tensors alive, so no identity is used twice.
     again = _run(surroundings, gradients=gradients)
     hidden = {key: tensor for key, tensor in again.hidden.items() if key in first.hidden}
     return replace(first, hidden=hidden)
@@ -152,7 +151,7 @@ def _run(surroundings: Surroundings, *, gradients: bool) -> Found:
     work = _Search({id(copy): key for key, copy in zip(originals, copies, strict=True)})
     for (_, original), copy in zip(originals.values(), copies, strict=True):
         if gradients and original.is_leaf and copy.is_leaf and original.grad is not None:
-            copy.grad = original.grad.detach().clone()  # that which is there before the run
+            copy.grad = original.grad.detach().clone()  # the gradient before the run
             work.gradients.add(id(copy.grad))
         work.storages[original.untyped_storage()._cdata] = copy.untyped_storage()
     error = None
@@ -162,11 +161,11 @@ def _run(surroundings: Surroundings, *, gradients: bool) -> Found:
             torch.enable_grad(),
             Replacing(work.replacement, work.note_result),
         ):
-            # A tensor may also be returned without passing through any call.
+            # A tensor may also be returned without being passed to any call.
             for _, leaf in leaves(copied.call()):
                 if id(leaf) in work.copies:
                     work.used.add(work.copies[id(leaf)])
-    # Whatever the user's function raises: the run that is observed later reports it.
+    # Ignore what the user's function raises: the observed run reports it later.
     except Exception as raised:  # noqa: BLE001 - see above
         error = raised
     left = any(
@@ -190,8 +189,8 @@ def comparable_tensors(surroundings: Surroundings) -> dict[int, tuple[str, torch
 class _Search:
     """Notes which of the copies are used, and each tensor that it does not know.
 
-    `copies` has the identity of the original by that of the copy. What the function makes is known
-    as long as it lives: an entry ends with its tensor, before another one has its identity.
+    `copies` maps the identity of a copy to that of its original. `made` has the tensors that the
+    function makes, weakly: an entry must end before another tensor can reuse its identity.
     """
 
     copies: Mapping[int, int]
@@ -212,7 +211,7 @@ class _Search:
             return tensor
         if tensor in self.made:
             return tensor
-        # The bytes of some tensors cannot be copied (sparse, meta): the function gets those.
+        # The bytes of some tensors cannot be copied (sparse, meta): these are not replaced.
         if not_comparable(tensor) is not None:
             return tensor
         if id(tensor) not in self.hidden:
@@ -233,7 +232,7 @@ class _Search:
         return copy
 
     def note_result(self, result: object) -> None:
-        # What a call returns is a new tensor, or a view or a copy of a known one: not captured.
+        # A call returns new tensors, or views or copies of known ones: none is captured.
         for leaf in pytree.tree_leaves(result):
             if isinstance(leaf, torch.Tensor) and id(leaf) not in self.copies:
                 self.made[leaf] = None

@@ -1,7 +1,7 @@
 """A user's function in a form that can be compared: all tensors in, and all leaves out.
 
-What a run leaves behind is more than what the function returns: an entry of a container that it
-exchanged, a buffer or a global that it assigned, a gradient. All that is returned as well.
+A run leaves more than the return value: replaced entries of containers, assigned buffers and
+globals, gradients. All of these are returned as well.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from aliasproof.user_code.captured_tensors import (
 from aliasproof.user_code.surroundings import Surroundings
 from aliasproof.user_code.user_file import CallArguments
 
-# Values that are equal in two runs if their texts are.
+# Values of these types are compared as text.
 _NAMED = (
     torch.dtype,
     torch.device,
@@ -53,9 +53,9 @@ NO_BACKWARD = (
 
 @dataclass(frozen=True, slots=True)
 class NamedTensor:
-    """A tensor of the user with its name. `gradient_of` is the index of the tensor that has it.
+    """A user's tensor with its name. A gradient has the index of its tensor in `gradient_of`.
 
-    A `hidden` one is in nothing that can be copied: only calls of torch's API show it.
+    A `hidden` tensor is in no object that can be copied: only calls of torch's API show it.
     """
 
     name: str
@@ -66,15 +66,15 @@ class NamedTensor:
 
 @dataclass(slots=True)
 class Comparable:
-    """A function of tensors that runs a user's function and returns the leaves of what it leaves.
+    """A function of tensors that runs a user's function and returns all leaves that it leaves.
 
-    `tensors` are the tensors of the user that the arguments replace, in their order. If
-    `gradients`, autograd runs within; if `recorded`, it runs within what is compiled, since it does
+    `tensors` are the user's tensors, in the order of the arguments that replace them. With
+    `gradients`, autograd runs inside. With `recorded`, it runs inside the compiled code, as it does
     where the user calls the function. The last `captured` tensors are no arguments of the function.
-    `output_names` are the names of what the last run returned, and `opaque` collects the types of
-    leaves that cannot be compared; such a leaf becomes the name of its type. With a `fill`, eager
-    casts values that an integer dtype does not have: the function is known not to use them. `notes`
-    say what was done to make the function comparable.
+    `output_names` are the names of the outputs of the last run. `opaque` collects the types of
+    leaves that cannot be compared; such a leaf is replaced by the name of its type. With `fill`,
+    eager casts values that an integer dtype does not have: the function is known not to use them.
+    `notes` say how the function was adapted to be comparable.
     """
 
     surroundings: Surroundings
@@ -100,7 +100,7 @@ class Comparable:
             elif key in usage.used:
                 captured.append(NamedTensor(name, tensor))
         captured += [NamedTensor(UNNAMED, tensor, hidden=True) for tensor in usage.hidden.values()]
-        if gradients:  # those that the tensors have before the run: `backward` adds to them
+        if gradients:  # gradients that the tensors have before the run: `backward` adds to them
             captured += [
                 NamedTensor(f"{named.name}.grad", named.tensor.grad, index)
                 for index, named in enumerate([*explicit, *captured])
@@ -108,7 +108,7 @@ class Comparable:
             ]
         tensors = (*explicit, *captured)
         made = cls(surroundings, tensors, gradients, recorded, len(captured))
-        # Eager runs without gradients then, and must do the same.
+        # Without autograd, eager must run the same operators.
         if recorded and not gradients and _calls(made) != _calls(replace(made, gradients=True)):
             made.recorded = False
         made.notes = tuple(_notes(surroundings, tensors, gradients, made.recorded))
@@ -116,7 +116,7 @@ class Comparable:
 
     @property
     def inputs(self) -> tuple[torch.Tensor, ...]:
-        """Those in the arguments of the function, then the captured ones."""
+        """The tensors in the arguments of the function, then the captured ones."""
         return tuple(named.tensor for named in self.tensors)
 
     @property
@@ -130,7 +130,7 @@ class Comparable:
         return self.names[len(self.tensors) - self.captured :]
 
     def place_names(self) -> dict[str, str]:
-        """The names of inputs, and those of outputs that say more than an index."""
+        """The names of inputs, and of outputs where the name says more than an index."""
         named = {
             f"input {index}": f"input '{name}'"
             for index, name in enumerate(self.names)
@@ -144,9 +144,9 @@ class Comparable:
         }
 
     def other_inputs(self, given: object) -> tuple[torch.Tensor, ...]:
-        """The inputs of a call with other arguments, which may differ in their tensors alone.
+        """The inputs of a call with other arguments, which may differ only in their tensors.
 
-        A graph has the constants of its first call in it. Raises `UserError` for other differences.
+        The graph contains the constants of the first call. Raises `UserError` if they differ.
         """
         arguments = CallArguments.of(given).named_for(self.surroundings.function)
         ours, theirs = self.surroundings.arguments, arguments
@@ -158,7 +158,7 @@ class Comparable:
                 f"the tensors of the first call are {', '.join(names)}; here they are"
                 f" {', '.join(passed)}"
             )
-        # A function that was adapted for one object in two places cannot get two objects.
+        # A function that was adapted to one object at two paths cannot get two objects.
         explicit = self.names[: len(self.names) - self.captured]
         if len(explicit) < len(names) and len(set(map(id, passed.values()))) > len(explicit):
             raise UserError("the first call passes one tensor twice, the second does not")
@@ -181,9 +181,9 @@ class Comparable:
     def run_compiled(
         self, passed: Sequence[torch.Tensor], compiler: Callable[[Function], Function]
     ) -> UserRun:
-        """Run what a compiler makes of the user's own function, with the user's own arguments.
+        """Run the compiled version of the user's own function, with the user's own arguments.
 
-        The compiler sees nothing of what is done before and after the call.
+        The compiler does not see the code before and after the call.
         """
         recorded = self.recorded and not _any_requires_grad(passed)
         parameters = as_the_user_has(self.inputs, passed, gradients=recorded)
@@ -195,7 +195,7 @@ class Comparable:
         parameters: Mapping[int, torch.Tensor],
         compiler: Callable[[Function], Function] | None = None,
     ) -> UserRun:
-        # Where inputs require gradients, conditions such as those of *grad* say what is recorded.
+        # If inputs require gradients, conditions such as those of *grad* decide what is recorded.
         given = _any_requires_grad(passed)
         recording = nullcontext() if given else torch.enable_grad()
         used = [parameters.get(index, tensor) for index, tensor in enumerate(passed)]
@@ -210,9 +210,9 @@ class Comparable:
                 returned = replace(copied, function=function).call()
             after = dict(copied.compared().leaves())
         for index, leaf in parameters.items():
-            if _is_elsewhere(leaf, passed[index]):  # the function assigned `.data`, or called `t_`
+            if _is_elsewhere(leaf, passed[index]):  # by `.data = ...`, or by e.g. `t_`
                 passed[index].data = leaf.data
-        # A captured tensor can be returned without passing through any call.
+        # A captured tensor can be returned without being passed to any call.
         left = [
             (path and f"output '{path}'", replaced.get(id(leaf), leaf))
             for path, leaf in leaves(returned)
@@ -220,20 +220,20 @@ class Comparable:
         left += _changed(before, after)
         gradients = {it.gradient_of: own for it, own in zip(self.tensors, passed, strict=True)}
         for index, leaf in parameters.items():
-            if leaf.grad is not gradients.get(index):  # it was not given
+            if leaf.grad is not gradients.get(index):  # the run made it
                 left.append((f"gradient of '{self.tensors[index].name}'", leaf.grad))
         self.output_names = tuple(name for name, _ in left)
         # The caller passed these tensors, not the leaves of autograd.
         back = {id(leaf): passed[index] for index, leaf in parameters.items()}
-        # Autograd ran inside, so that it is no part of what is compared.
+        # If autograd ran inside, it is not part of the comparison.
         outputs = [self._comparable(back.get(id(leaf), leaf), not given) for _, leaf in left]
         return UserRun(used, [leaf for _, leaf in left], outputs)
 
     def _replacing(
         self, replaced: Mapping[int, torch.Tensor], *, compiled: bool
     ) -> AbstractContextManager[object]:
-        """Replace the tensors that are found only at each call of torch's API."""
-        # Only where needed: such a mode keeps some parts of torch from working.
+        """Replace the hidden tensors, at each call of torch's API."""
+        # Only if there are any: under such a mode, some parts of torch do not work.
         hidden = [named.tensor for named in self.tensors if named.hidden]
         if not hidden:
             return nullcontext()
@@ -252,11 +252,11 @@ class Comparable:
             return leaf
         if isinstance(leaf, _NAMED):
             return str(leaf)
-        # A compiler gives an iterator of another class, and nobody asks for its class.
+        # Compilers replace iterators by another class, and this difference does not matter.
         return self._mark("iterator" if isinstance(leaf, Iterator) else type(leaf).__name__)
 
     def _mark(self, kind: str) -> str:
-        # Equal text for both runs: the leaf is not compared, and the note says so.
+        # Equal text in both runs: the leaf is not compared, and a note says so.
         self.opaque.add(kind)
         return f"<{kind}>"
 
@@ -268,7 +268,7 @@ def _any_requires_grad(tensors: Iterable[torch.Tensor]) -> bool:
 def _changed(
     before: Mapping[str, object], after: Mapping[str, object]
 ) -> Iterator[tuple[str, object]]:
-    """What the function exchanged, added or removed, as it is after the run."""
+    """The leaves that the function replaced, added or removed, as they are after the run."""
     for path in dict.fromkeys((*before, *after)):
         one, other = before.get(path, _GONE), after.get(path, _GONE)
         if not _same(one, other):
@@ -276,7 +276,7 @@ def _changed(
 
 
 def _is_elsewhere(leaf: torch.Tensor, passed: torch.Tensor) -> bool:
-    """Whether a leaf does not have the memory and the layout of its tensor any more."""
+    """Whether a leaf no longer has the memory and the layout of its tensor."""
     if type(passed) is not torch.Tensor or torch._is_functional_tensor(passed):
         return False  # a tracer
     return leaf.data_ptr() != passed.data_ptr() or (leaf.shape, leaf.stride()) != (
@@ -286,7 +286,7 @@ def _is_elsewhere(leaf: torch.Tensor, passed: torch.Tensor) -> bool:
 
 
 def _same(one: object, other: object) -> bool:
-    """Whether a leaf was not exchanged. What was written in place is compared as an input."""
+    """Whether a leaf was not replaced. In-place writes are compared through the inputs."""
     if one is other:
         return True
     plain = isinstance(one, PLAIN) and isinstance(other, PLAIN)
@@ -318,7 +318,7 @@ def _usage(surroundings: Surroundings) -> tuple[Found, bool, bool]:
 
 
 class _Calls(TorchDispatchMode):
-    """The operators that run, except for those that only autograd calls."""
+    """Records the operators that run, except for those that only autograd calls."""
 
     supports_higher_order_operators = True
 
@@ -341,7 +341,7 @@ def _calls(function: Comparable) -> list[object]:
     try:
         with eager, torch.random.fork_rng(devices=()), torch.no_grad(), calls:
             function(*copies)
-    # Some functions raise only under a dispatch mode; the run that is observed reports it.
+    # Some functions raise only under a dispatch mode; the observed run reports it.
     except Exception as error:  # noqa: BLE001 - see above
         calls.called.append(type(error))
     return calls.called

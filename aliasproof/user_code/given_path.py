@@ -1,4 +1,4 @@
-"""The path that a user gives for a program. It is refused before torch is imported."""
+"""The path that a user gives for a program. A wrong path is refused before torch is imported."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ GIVE = (
     "give FILE.py, FILE.py:FUNCTION, PROGRAM.json, a graph that torch printed into FILE.txt, a"
     " FILE.pt2 of torch.export.save, or the folder of a finding or of a stored graph"
 )
-PRINTED = (".txt", ".log")  # what torch prints
-EXPORTED = ".pt2"  # what torch.export.save writes
-STORED_GRAPH = "graph.json"  # in the folder of one (`aliasproof/formats/stored_graph.py`)
+PRINTED = (".txt", ".log")  # of graphs that torch printed
+EXPORTED = ".pt2"  # of torch.export.save
+STORED_GRAPH = "graph.json"  # in the folder of a stored graph (`formats/stored_graph.py`)
 
 
 @dataclass(frozen=True, slots=True)
 class GivenFile:
-    """A path as a user gives it, and the function that FILE.py:FUNCTION names; None without one.
+    """A path that a user gives, and the function of FILE.py:FUNCTION; None without one.
 
-    As for pytest, FILE.py::FUNCTION is the same. Of several graphs that torch printed, FILE.txt:2
-    names the second.
+    FILE.py::FUNCTION means the same, as for pytest. FILE.txt:2 is the second of several graphs that
+    torch printed.
     """
 
     path: Path
@@ -32,7 +32,7 @@ class GivenFile:
 
     @classmethod
     def of(cls, given: str | Path) -> GivenFile:
-        """What a path stands for. Raises `UserError` if what follows the file is no name."""
+        """Parse a path. Raises `UserError` if a colon after the file is not followed by a name."""
         match = re.fullmatch(r"(.+\.(?:py|txt|log))::?(?!:)(.*)", str(given))
         if match is None or Path(given).exists():
             return cls(Path(given))
@@ -42,7 +42,7 @@ class GivenFile:
         return cls(Path(path), function)
 
     def names(self, function: str | None, inputs: str) -> tuple[str, str]:
-        """The names of the function and of its inputs, beside the options that name them.
+        """The names of the function and of its inputs, from the path and the options.
 
         Raises `UserError` if the path and the option name two functions.
         """
@@ -57,11 +57,9 @@ FUNCTION = "program"  # without a name
 
 
 def file_to_read(path: Path) -> Path:
-    """The file of Python or JSON that a path stands for.
+    """The file of Python or JSON for a path; in a folder, that of the finding or stored graph.
 
-    In the folder of a finding, that is `program.json`, and `graph.json` in that of a stored graph.
-
-    Raises `UserError` if there is none, or if it is to be Python and is not.
+    Raises `UserError` if there is none, or if a Python file does not parse.
     """
     if path.is_dir():
         if (path / STORED_GRAPH).is_file():
@@ -71,7 +69,7 @@ def file_to_read(path: Path) -> Path:
         return path / "program.json"
     if not path.exists():
         raise UserError(f"{path} does not exist; {GIVE}")
-    if not path.is_file():  # a fifo would be read without an end
+    if not path.is_file():  # reading a fifo would never end
         raise UserError(f"{path} is not a regular file; {GIVE}")
     if path.suffix not in (".py", ".json", EXPORTED, *PRINTED):
         raise UserError(f"{path} is neither a .py, a .json, a .txt nor a .pt2 file; {GIVE}")
@@ -82,7 +80,7 @@ def file_to_read(path: Path) -> Path:
 
 def _require_python(path: Path) -> None:
     try:
-        with warnings.catch_warnings(action="ignore"):  # the import gives them
+        with warnings.catch_warnings(action="ignore"):  # the import will show them
             ast.parse(path.read_bytes())
     except SyntaxError as error:
         raise UserError(f"{path}: line {error.lineno}: not Python: {error.msg}") from error

@@ -1,8 +1,8 @@
-"""`python_programs`: a user's file as `PythonProgram`s, which are reduced in the user's spelling.
+"""`python_programs`: a user's file as `PythonProgram`s, so that it is reduced in its own spelling.
 
-The text of the file stays, except what no run needs: annotations, docstrings, what is only run as a
-script. Imports of names from torch become paths from `torch`. The attributes that the file defines
-get names that the language has.
+The text of the file stays, except for parts that no run needs: annotations, docstrings, and code
+that runs only in a script. Names imported from torch become paths from `torch`. Attributes that the
+file defines are renamed to names of the language of `PythonProgram`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from aliasproof.user_code.user_file import SECOND_INPUTS, CallArguments, FileNam
 
 _ONLY_TYPES = ("__future__", "typing", "collections.abc")
 _REGISTERS = (".register_buffer", ".register_parameter")
-_FUNCTION = "function"  # the global that `program` calls, where the user's is no plain function
+_FUNCTION = "function"  # the global that `program` calls, if the user's is no plain function
 _BACKWARD = (
     "sum([it.sum() for it in ({result} if isinstance({result}, (tuple, list)) else [{result}])"
     " if isinstance(it, torch.Tensor) and it.requires_grad]).backward()"
@@ -40,7 +40,7 @@ _BACKWARD = (
 def python_programs(path: Path, names: FileNames, given: UserFunction) -> Iterator[PythonProgram]:
     """The file with one call, with a backward pass after it, and both with a second call.
 
-    Raises `UserError` if it uses what the language does not have.
+    Raises `UserError` if the file uses features that the language does not have.
     """
     paths: dict[str, ast.expr] = {}
     tree = _Plain(paths).visit(ast.parse(read_text(path)))
@@ -69,9 +69,9 @@ def python_programs(path: Path, names: FileNames, given: UserFunction) -> Iterat
 
 
 class _Plain(ast.NodeTransformer):
-    """Drops annotations, docstrings, what only a script runs, and imports from torch.
+    """Drops annotations, docstrings, code that runs only in a script, and imports from torch.
 
-    `paths` gets the paths of what these import, by name.
+    `paths` maps the names that these import to their paths.
     """
 
     def __init__(self, paths: dict[str, ast.expr]) -> None:
@@ -114,7 +114,7 @@ class _Plain(ast.NodeTransformer):
 
 
 def _path_to(module: str, name: str) -> ast.expr:
-    """A path from `torch` to a member: a package may hide a module behind what that defines."""
+    """A path from `torch` to a member: in a package, a member may hide the module of its name."""
     member = getattr(importlib.import_module(module), name, None)
     whole = [*module.split("."), name]
     for path in (whole, [*whole[:-2], name]):
@@ -127,7 +127,7 @@ def _path_to(module: str, name: str) -> ast.expr:
 
 
 def _define_program(tree: ast.Module, name: str, arguments: CallArguments) -> None:
-    """Let `program` be a function with one parameter per argument."""
+    """Define `program` as a function with one parameter per argument."""
     parameters, new = _parameters(arguments), _FUNCTION
     for node in tree.body:
         if isinstance(node, ast.FunctionDef) and node.name == name:
@@ -157,9 +157,9 @@ def _parameters(arguments: CallArguments) -> list[str]:
 def _made(
     tree: ast.Module, inputs: str, given: object, arguments: CallArguments, suffix: str
 ) -> tuple[list[str], list[str]]:
-    """Statements that make the inputs, and the arguments.
+    """Statements that make the inputs, and the expressions of the arguments.
 
-    The statements are the body of the function that makes inputs, if that is straight.
+    If the function that makes inputs is straight-line code, the statements are its body.
     """
     whole = f"given{suffix}"
     for node in tree.body:
@@ -190,7 +190,7 @@ def _made(
 
 
 def _rename_attributes(tree: ast.Module) -> None:
-    """Give the attributes and methods that the file defines names that the language has."""
+    """Rename the attributes and methods that the file defines to names of the language."""
     places = list(_definitions(tree))
     unknown = dict.fromkeys(str(getattr(node, field)) for node, field in places)
     uses = [(it, "attr") for it in ast.walk(tree) if isinstance(it, ast.Attribute)]
@@ -205,7 +205,7 @@ def _rename_attributes(tree: ast.Module) -> None:
 
 
 def _definitions(tree: ast.Module) -> Iterator[tuple[ast.AST, str]]:
-    """The nodes that define attributes and methods, with the field that has the name."""
+    """The nodes that define attributes and methods, and the field that contains the name."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
             yield node, "attr"

@@ -1,7 +1,7 @@
-"""What a user's function can read or change: its arguments, itself, and the variables around it.
+"""The values that a user's function can read or change: arguments, itself, variables around it.
 
-A run gets a copy of all that, with its own tensors in place of the user's. So no run changes what
-the user has, and a later run does not see what an earlier one left.
+A run gets a copy of these values, with its own tensors in place of the user's. So no run changes
+the user's values, and no run sees the changes of an earlier one.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from aliasproof.ir.object_graph import PLAIN, is_installed, is_library, leaves, 
 from aliasproof.targets.target import Function
 from aliasproof.user_code.user_file import CallArguments, distinct_tensors, not_comparable
 
-# Leaves with a state of their own.
+# Types of leaves with mutable state or data: these are copied.
 COPIED = (*PLAIN, set, bytearray, np.ndarray, torch.Generator, random.Random, np.random.Generator)
-MOST_LEAVES = 100_000  # of the variables around a function; what has more is not copied
+MOST_LEAVES = 100_000  # of a variable around a function; a larger one is not copied
 MOST_DATA = 1_000  # parts of a variable of an installed package
-MOST_OWNERS = 2_000  # functions and classes that are looked at, the nearest first
+MOST_OWNERS = 2_000  # functions and classes that are searched, the nearest first
 
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """What outlives a call: a global, a variable of a closure, a default, an attribute.
+    """A variable that outlives a call: a global, closure variable, default or attribute.
 
-    The holder is a namespace, a cell, the function that has the default, or a class. What belongs
-    to an installed package counts for the next run, but is not compared: logs and caches of a
-    package change with what runs.
+    The holder is a namespace, a cell, the function that has the default, or a class. Variables of
+    an installed package are copied like others, but not compared: logs and caches of a package
+    change with each run.
     """
 
     name: str
@@ -66,7 +66,7 @@ class Variable:
 
 
 def variables_of(function: Function, arguments: CallArguments) -> Iterator[Variable]:
-    """The variables of a function, and of the functions, modules and classes that it refers to."""
+    """The variables of a function, and of all functions, modules and classes that it refers to."""
     seen: set[tuple[int, str]] = set()
     visited: set[types.FunctionType | type] = set()
     waiting = deque(_owners([function, *(value for _, value in arguments.by_name())]))
@@ -81,14 +81,14 @@ def variables_of(function: Function, arguments: CallArguments) -> Iterator[Varia
                 continue
             seen.add(key)
             is_code = isinstance(value, (type, types.FunctionType))
-            # What an object of a package has, such as what is registered, leads to all of it.
+            # The attributes of a package's object, such as a registry, lead to all of the package.
             waiting += _owners(type(value) if variable.installed and not is_code else value)
             if not is_code and (not variable.installed or _is_data(value)):
                 yield variable
 
 
 def _is_data(value: object) -> bool:
-    """Whether a value is made of numbers, tensors and the like, in containers, and not large."""
+    """Whether a value is small, and consists of containers, numbers, tensors and the like."""
     waiting, count = [value], 0
     while waiting and (count := count + 1) <= MOST_DATA:
         part = waiting.pop()
@@ -100,9 +100,9 @@ def _is_data(value: object) -> bool:
 
 
 def _owners(value: object) -> Iterator[types.FunctionType | type]:
-    """The functions and classes of the user that use of this value runs, as far as is plain to see.
+    """The user's functions and classes that may run where this value is used (a static guess).
 
-    All methods of a class are among them; of a module, those that `forward` names.
+    These include all methods of a class, but for a module, only those that `forward` names.
     """
     waiting, visited = [value], dict[int, object]()
     while waiting:
@@ -121,12 +121,12 @@ def _owners(value: object) -> Iterator[types.FunctionType | type]:
                 waiting.append(part.func)
             elif isinstance(part, types.MethodType):
                 waiting.append(part.__func__)
-            # Some objects say that they have any attribute.
+            # Not `getattr`: some objects claim to have any attribute.
             waiting.append(getattr(part, "__dict__", {}).get("__wrapped__"))
 
 
 def _methods(classes: Sequence[type]) -> Iterator[types.FunctionType]:
-    """What the methods of an object of these classes run, the first of which is its own."""
+    """The methods of an object of these classes, in method resolution order; see `_owners`."""
     methods = [(name, code) for own in classes for name, code in _functions_in(own)]
     if not any(issubclass(own, torch.nn.Module) for own in classes):
         yield from (method for _, method in methods)
@@ -154,7 +154,7 @@ def _variables_of(owner: types.FunctionType | type) -> Iterator[Variable]:
             return
         installed = is_installed(owner.__module__)
         for name, value in vars(owner).items():
-            # Other attributes are code, or belong to the machinery of the class.
+            # Other attributes are code, or machinery of the class.
             if not name.startswith("__") and isinstance(value, _STATE):
                 yield Variable(name, owner, installed)
         return
@@ -179,7 +179,7 @@ def _variables_of(owner: types.FunctionType | type) -> Iterator[Variable]:
 
 
 def _globals(waiting: list[dict[str, Any]], names: Sequence[str]) -> Iterator[Variable]:
-    """The variables of modules that code uses, also those of a module in one: `helpers.count`."""
+    """The variables of modules that code uses, also of modules in modules: `helpers.count`."""
     visited = set[int]()
     while waiting:
         namespace = waiting.pop()
@@ -198,7 +198,7 @@ def _module(namespace: Mapping[str, object]) -> str:
     return str(namespace.get("__name__", ""))
 
 
-# The values of a class that a method may change.
+# Types of class attributes that a method may change.
 _STATE = (bool, int, float, complex, type(None), list, dict, torch.Tensor)
 
 
@@ -221,7 +221,7 @@ def _set_default(function: types.FunctionType, name: str, value: object) -> None
 
 def _names(code: types.CodeType) -> Iterator[str]:
     """The names of globals (and attributes) in a function and in those that it defines."""
-    # What pytest adds to `assert` has other names, such as `@pytest_ar`.
+    # pytest adds names to `assert` that are no identifiers, such as `@pytest_ar`.
     yield from filter(str.isidentifier, code.co_names)
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
@@ -246,7 +246,7 @@ class Surroundings:
             for variable in variables_of(function, arguments)
             if all(index < MOST_LEAVES for index, _ in enumerate(leaves(variable.value)))
         )
-        # A parameter is called as its module calls it, not as its optimizer does.
+        # Optimizers last: a parameter is named by the path in its module, not in its optimizer.
         variables = tuple(
             sorted(small, key=lambda variable: isinstance(variable.value, torch.optim.Optimizer))
         )
@@ -258,11 +258,12 @@ class Surroundings:
     def for_second_call(
         self, replacements: Mapping[int, torch.Tensor], memo: Mapping[int, Any]
     ) -> Surroundings:
-        """The same call once more: with new inputs, and the state that a first call left.
+        """The arguments of a second call: with new inputs, and the state that the first call left.
 
-        New are the tensors in the arguments and the containers of these, with `replacements` by
-        identity. What variables, the function or objects among the arguments reach, and tensors
-        that share memory with that, are state: those of the first call, which `memo` has.
+        Tensors in the arguments, and their containers, are new; `replacements` has the tensors by
+        identity. The second call shares all other values with the first, from `memo`: objects that
+        the function, variables or objects among the arguments reach, and tensors that share their
+        memory.
         """
         state = self._state()
         storages = {it.untyped_storage()._cdata for it in state.values() if _has_storage(it)}
@@ -282,30 +283,30 @@ class Surroundings:
         return replace(self, arguments=replace(self.arguments, args=args, kwargs=kwargs))
 
     def _state(self) -> dict[int, object]:
-        """What a call leaves to the next one, by identity: all but plain inputs."""
+        """The values that a call leaves to the next one, by identity: all except plain inputs."""
         inputs = pytree.tree_leaves((self.arguments.args, dict(self.arguments.kwargs)))
         kept = [it for it in inputs if not isinstance(it, (torch.Tensor, *PLAIN))]
         reached = [self.function, *(variable.value for variable in self.variables), *kept]
         return {id(it): it for value in reached for it in objects(value, MOST_LEAVES)}
 
     def compared(self) -> Surroundings:
-        """What a run must leave as eager does."""
+        """The part of the surroundings in which a run must agree with eager."""
         own = [variable for variable in self.variables if not variable.installed]
         return replace(self, variables=tuple(own))
 
     def roots(self) -> Iterator[tuple[str, object]]:
-        """The values, by name, that the leaves are in."""
+        """The named values in which leaves are searched."""
         yield from self.arguments.by_name()
-        # A module or a bound method has tensors itself: their names are those that it gives.
+        # A module or a bound method contains tensors itself, under their own names.
         yield "", self.function
         yield from ((variable.name, variable.value) for variable in self.variables)
 
     def leaves(self) -> Iterator[tuple[str, object]]:
-        """All leaves with their paths: first those of the arguments. No two paths are equal."""
+        """All leaves with their paths, those of the arguments first. All paths are distinct."""
         taken: Counter[str] = Counter()
         for name, value in self.roots():
             for path, leaf in leaves(value, name):
-                # A global can be called as an argument is.
+                # A global can have the name of an argument.
                 taken[path] += 1
                 yield (f"{path} ({taken[path]})" if taken[path] > 1 else path), leaf
 
@@ -317,13 +318,13 @@ class Surroundings:
     def copy_with(
         self, replacements: Mapping[int, torch.Tensor], memo: dict[int, Any] | None = None
     ) -> Iterator[Surroundings]:
-        """A copy, with other tensors by the identity of those that they replace.
+        """A copy in which `replacements`, by identity, take the place of tensors.
 
-        The variables have their copies within this context alone. `memo` gets each copy by the
-        identity of what it is of.
+        Only within this context do the variables have the copied values. `memo` receives each copy,
+        by the identity of the original.
         """
         memo = {} if memo is None else memo
-        # Other leaves stay what they are: a lock or an operator has no meaningful copy.
+        # Other leaves are shared: a lock or an operator has no meaningful copy.
         memo |= {id(leaf): leaf for _, leaf in self.leaves() if not isinstance(leaf, COPIED)}
         memo |= replacements
         arguments = CallArguments(
@@ -346,7 +347,7 @@ class Surroundings:
 
 
 def _clear(caches: Sequence[functools._lru_cache_wrapper[Any]]) -> None:
-    """Forget results, which can be tensors that a run wrote."""
+    """Clear caches, whose results may be tensors that a run wrote."""
     for cache in caches:
         cache.cache_clear()
 
@@ -361,11 +362,11 @@ def _copy(value: Any, memo: dict[int, Any]) -> Any:
             for name, item in vars(value).items():
                 if name not in vars(made) and not callable(item):
                     setattr(made, name, copy.deepcopy(item, memo))
-    # An object of a user's class may refuse to be copied in any way. Then all runs share it; if
-    # they change it, two eager runs differ, and nothing is judged.
+    # An object of a user's class may refuse to be copied. Then all runs share it; if they change
+    # it, two eager runs differ, and the function is not judged.
     except Exception:  # noqa: BLE001 - see above
         return value
-    # So may a container whose class copies something else, such as a dict that changes its keys.
+    # So is a container whose class copies wrongly, such as a dict that changes its keys.
     exact = not isinstance(value, dict) or _paths(made) == _paths(value)
     return made if exact else value
 

@@ -1,7 +1,7 @@
-"""`UserCall`: a call of a user's function as the user makes it: with gradients, inputs as given.
+"""`UserCall`: a user's function, called as the user calls it: with gradients, on given inputs.
 
-Each run gets copies of all tensors that the function can reach, which autograd cannot tell from the
-user's: leaves, results of autograd, views of one base, Parameters, hooks, gradients.
+Each run gets copies of all tensors that the function can reach. Autograd cannot distinguish them
+from the originals: leaves, results of autograd, views of one base, Parameters, hooks, gradients.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from aliasproof.targets.target import Function
 from aliasproof.user_code.surroundings import Surroundings
 from aliasproof.user_code.user_file import CallArguments, not_comparable
 
-RETURNED, SECOND = "output", "second "  # names of what a call returns, and of a second call
+RETURNED, SECOND = "output", "second "  # names of the outputs of a call, and of a second call
 
 
 @dataclass(frozen=True, slots=True)
 class UserCall:
-    """A function of a user with its arguments, and the variables that they use.
+    """A user's function with its arguments, and the variables that they use.
 
-    See `Runnable`; if it is `differentiated`, a backward pass follows. The inputs are moved to
-    `device`, if one is given. If it is made `twice`, a second call follows, with the same inputs
-    anew, and with the state that the first one left; before it, `between` gets what there is. A
-    `wide` call has float64 in place of dtypes with fewer digits; `run` raises `Rejected` if that
-    cannot be.
+    See `Runnable`. If `differentiated`, a backward pass follows the call. The inputs are moved to
+    `device`, if one is given. If made `twice`, a second call follows, on new copies of the inputs
+    and with the state that the first call left; before it, `between` gets the values after the
+    first. A `wide` call uses float64 instead of narrower dtypes; `run` raises `Rejected` if there
+    are none.
     """
 
     surroundings: Surroundings
@@ -50,7 +50,7 @@ class UserCall:
         return cls(Surroundings.of(function, CallArguments.of(given)), device)
 
     def run(self, transform: Callable[[Any], Any], then: Callable[[Left], None]) -> Left:
-        """Call what `transform` makes of the function; all that the caller can reach afterwards."""
+        """Call `transform(function)`; return all values that the caller can reach afterwards."""
         given, memo = self.surroundings, dict[int, Any]()
         copies = self._copies()
         with given.copy_with(copies.made, memo) as copied:
@@ -85,14 +85,14 @@ class UserCall:
         return Copies.of(comparable, self.device, wide=self.wide)
 
     def _sources(self, copies: Copies) -> Iterator[tuple[str, object]]:
-        """The gradient of a source is that of what was computed from it."""
+        """The sources, whose gradients are those of the tensors that were computed from them."""
         tensors = self.surroundings.tensors()
         for key, source in copies.sources.items():
             yield f"what {tensors[key][0] if key in tensors else 'a base'} is made of", source
 
 
 def _named(roots: Sequence[tuple[str, object]]) -> Iterator[tuple[str, object]]:
-    """The roots with names of their own: a global can be called as an argument is."""
+    """The roots with distinct names: a global can have the name of an argument."""
     taken: Counter[str] = Counter()
     for name, value in roots:
         taken[name] += 1
@@ -103,7 +103,7 @@ def _named(roots: Sequence[tuple[str, object]]) -> Iterator[tuple[str, object]]:
 class Copies:
     """Copies of tensors by the identity of the originals.
 
-    A tensor that autograd computed is computed here from a leaf with the same data, its source.
+    A tensor that autograd computed is recomputed from a leaf with the same data, its source.
     """
 
     plain: Mapping[int, torch.Tensor]
@@ -122,8 +122,8 @@ class Copies:
     ) -> Copies:
         """Copies with equal data, layouts and sharing of storages.
 
-        `bare` ones have no gradients yet, no hooks and no attributes. Raises `Rejected` if they are
-        to be `wide`, and no dtype is narrower than float64.
+        `bare` copies have no gradients, hooks or attributes. Raises `Rejected` for `wide` copies if
+        no dtype is narrower than float64.
         """
         known = {id(tensor): tensor for tensor in _with_relatives(tensors, bare=bare)}
         plain: Sequence[torch.Tensor] | None = clone_inputs(list(known.values()), device)
@@ -141,7 +141,7 @@ class Copies:
         base = tensor._base
         if base is not None and id(base) in self.plain and base.dtype == tensor.dtype:
             place = tensor.shape, tensor.stride(), tensor.storage_offset()
-            # A view that was made without gradients of what requires them may not be written.
+            # A view made without gradients, of a tensor that requires them, may not be written.
             with torch.set_grad_enabled(tensor.requires_grad or not base.requires_grad):
                 copy = self._copy(base).as_strided(*place)
         elif tensor.is_leaf:
@@ -161,7 +161,7 @@ class Copies:
         source = self.sources[id(tensor)] = data.clone().requires_grad_()
         with torch.enable_grad():
             copy = source.clone()
-        copy.data = data  # in the memory that it shares with others
+        copy.data = data  # the memory that it shares with other copies
         return copy
 
     def _give_attributes(self, tensor: torch.Tensor, copy: torch.Tensor) -> None:
@@ -186,7 +186,7 @@ def _with_relatives(tensors: Sequence[torch.Tensor], *, bare: bool) -> Iterator[
 
 
 class GradientUse(ExitStack):
-    """Notes what runs within this context do with autograd, in eager."""
+    """Notes how runs within this context use autograd, in eager."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,7 +1,7 @@
 """A user's file: Python that defines a function and its inputs, or the JSON of a program.
 
-A Python file is executed, since the user asks for that. Other files are only read. Every problem
-with a file is a `UserError` that names the place.
+A Python file is executed, since the user requests that. Other files are only read. Every problem
+with a file is a `UserError` that names the file.
 """
 
 from __future__ import annotations
@@ -67,12 +67,12 @@ class CallArguments:
         return cls((given,), {})
 
     def named_for(self, function: Callable[..., object]) -> CallArguments:
-        """The same with the names of the function's parameters, where it tells them."""
-        # What a module is called with goes to its `forward`.
+        """The same with the names of the function's parameters, if its signature is known."""
+        # The arguments of a module go to its `forward`.
         function = function.forward if isinstance(function, torch.nn.Module) else function
         try:
             bound = inspect.signature(function).bind(*self.args, **self.kwargs)
-        except (TypeError, ValueError):  # some builtins have none; a wrong call is eager's error
+        except (TypeError, ValueError):  # a builtin without signature; or eager reports it
             return self
         names: list[str] = []
         for name in bound.arguments:
@@ -84,7 +84,7 @@ class CallArguments:
         return CallArguments(self.args, self.kwargs, tuple(names[: len(self.args)]))
 
     def by_name(self) -> Iterator[tuple[str, object]]:
-        """Each argument with its name; `[0]` where the function does not tell it."""
+        """Each argument with its name; with its index, such as `[0]`, if the name is not known."""
         for index, value in enumerate(self.args):
             yield (self.names[index] if index < len(self.names) else f"[{index}]"), value
         yield from self.kwargs.items()
@@ -104,7 +104,7 @@ class CallArguments:
         return dict(distinct_tensors(self.leaves()).values())
 
     def tensors_by_path(self) -> dict[str, torch.Tensor]:
-        """The tensors by their paths; an object that occurs twice has both."""
+        """The tensors by their paths; an object that occurs twice has both paths."""
         return {path: leaf for path, leaf in self.leaves() if isinstance(leaf, torch.Tensor)}
 
     def constants(self) -> list[tuple[str, object]]:
@@ -183,8 +183,8 @@ class FileNames(NamedTuple):
 class UserFunction:
     """A function and its inputs, unchanged, in one of the forms of `CallArguments`.
 
-    `second_inputs` are those of a second call; None if the file has none. `notes` say what the file
-    leaves open.
+    `second_inputs` are for a second call; None if the file defines none. `notes` name values that
+    the file does not determine.
     """
 
     function: Callable[..., object]
@@ -196,7 +196,7 @@ class UserFunction:
 def apply_to(
     path: Path, names: FileNames, action: Callable[[UserFunction | Program], Result]
 ) -> Result:
-    """What an action returns for the contents of a user's file.
+    """Read a user's file, and return the result of an action on its contents.
 
     Standard output of the user's code goes to standard error. Raises `UserError` with the path if
     the action does, or if the user's function exits.
@@ -214,12 +214,12 @@ def apply_to(
 
 
 def read(path: Path, names: FileNames) -> UserFunction | Program:
-    """The contents of a file. For a folder: the program of the finding in it, or its graph."""
+    """The contents of a file; of a folder, the finding's program or the stored graph."""
     file = file_to_read(path)
     if file.name == STORED_GRAPH:
         stored = StoredGraph.read(file.parent)
         return UserFunction(stored.module, tuple(stored.inputs))
-    # A file of Python may be in any encoding.
+    # A Python file may be in any encoding.
     if file.suffix in (EXPORTED, *PRINTED) or (
         file.suffix == ".py"
         and is_printed(file.read_bytes().decode(errors="replace"), names.function)
@@ -231,9 +231,9 @@ def read(path: Path, names: FileNames) -> UserFunction | Program:
 
 
 def _from_graph(path: Path, names: FileNames) -> UserFunction:
-    """The graph that torch exported, or printed: then its number is the name of the function.
+    """The graph that torch exported or printed. Several printed graphs are named by number.
 
-    Nothing is run, and nothing is unpickled.
+    No code of the file runs, and nothing is unpickled.
     """
     number = int(names.function) if names.function.isdecimal() else None
     exported = path.suffix == EXPORTED
@@ -256,14 +256,14 @@ def _from_module(path: Path, names: FileNames) -> UserFunction:
 
 
 def _inputs_from(path: Path, module: ModuleType, name: str) -> object:
-    """What a function returns that makes inputs. Raises `UserError` if these are none."""
+    """The inputs that a user's function makes. Raises `UserError` if they cannot be inputs."""
     make_inputs = _callable(module, name, path, f"a function without arguments; {FORMS}")
     step(f"{name}()")
     try:
         made = make_inputs()
     except (Exception, SystemExit) as error:
         raise UserError(f"{path}: {name}() raises {raised_text(error, path)}") from error
-    # Two common slips: the `return` is missing, or parentheses make a generator.
+    # Two common mistakes: the `return` is missing, or parentheses make a generator.
     if made is None or isinstance(made, (Iterator, set, frozenset)):
         what = "None" if made is None else f"a value of type {type(made).__name__}"
         raise UserError(f"{path}: {name}() returns {what}; {FORMS}")
@@ -279,7 +279,7 @@ def _module(path: Path) -> ModuleType:
 
 
 def raised_text(error: BaseException, path: Path | None) -> str:
-    """Type and message of an exception in one line, and the last line of the file in its stack."""
+    """Type and message of an exception in one line, and the line of the file that raised it."""
     lines = [] if path is None else _lines_of(path, error)
     message = " ".join(str(error).split())
     if len(message) > LONGEST_MESSAGE:
@@ -295,7 +295,7 @@ def _lines_of(path: Path, error: BaseException) -> list[int | None]:
 
 
 def _callable(module: ModuleType, name: str, path: Path, what: str) -> Callable[..., object]:
-    # A file often uses other names: the message lists what it defines, and the two options.
+    # Files often use other names: the message lists the defined names, and the two options.
     if not hasattr(module, name):
         defined = sorted(
             key
@@ -316,7 +316,7 @@ def _callable(module: ModuleType, name: str, path: Path, what: str) -> Callable[
 
 
 def _check_call(function: Callable[..., object], name: str, given: object, path: Path) -> None:
-    # A wrong number of inputs would else appear as an error of the eager run.
+    # Without this check, a wrong number of inputs would appear as an error of the eager run.
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):  # some builtins have none
