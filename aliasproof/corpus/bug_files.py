@@ -1,9 +1,9 @@
 """Reads the text files of known bugs: one per bug, in a folder per layer of torch in `corpus/bugs`.
 
-Those of a compiler beyond torch are in the folder `bugs` of its plug-in.
+Bugs of a compiler beyond torch are in the folder `bugs` of its plug-in.
 
-A file is a header of lines `# key: value`, in any order, and the program. A value goes on in lines
-that begin with `#` and more than one space.
+A file is a header of lines `# key: value`, in any order, and the program. A value continues in
+lines that begin with `#` and more than one space.
 
     # title: a sentence
     # link: the upstream issue or pull request, or nothing
@@ -13,8 +13,8 @@ that begin with `#` and more than one space.
     # kind: ^wrong value              a regular expression for the kind of the violation
     # note: what else a reader should know; this line can be left out
 
-What the program of a bug is decides the other keys. Straight-line ATen calls, as
-`aliasproof.ir.printing` prints them, have (see `KnownBug`):
+The kind of program decides the other keys. Straight-line ATen calls, as `aliasproof.ir.printing`
+prints them, have (see `KnownBug`):
 
     # rank: 735                       bugs of a lower rank are tried first
     # input: x0 float32[2, 2] strides [1, 2] offset 1 storage 0
@@ -37,8 +37,8 @@ target (see `PythonBug`):
     # part: the part of the compiler that experiments name, or one | another; else it does not count
     # sufficient: why `needs` identifies the cause, whatever else a reduced program has
 
-Nothing in a file is executed or imported: names of patches and conditions are looked up among those
-that are there. A file that is wrong is refused with its line.
+No code in a file is executed or imported: the names of patches and conditions are looked up in
+tables. The error for a malformed file names the line.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ LAYERS = (
     *("aot_autograd", "decompositions", "dynamo", "export", "functionalization", "fx_reinplace"),
     *("inductor", "inductor_fx", "inductor_patterns"),
 )
-_EACH = {"title", "link", "target", "versions"}  # keys that each file has
+_EACH = {"title", "link", "target", "versions"}  # required keys of each file
 _OF_CALLS = {"rank", "input"}
 _OF_PYTHON = {"oracle", "kind", "needs"}
 _CALLS_MAY = {
@@ -75,7 +75,7 @@ _CALLS_MAY = {
     *("oracle", "kind", "when", "reduced", "vectors"),
 }
 _PYTHON_MAY = {"lacks", "place", "part", "sufficient"}
-_SEVERAL = {"input", "storage"}  # keys of which a file can have more than one
+_SEVERAL = {"input", "storage"}  # keys that a file may repeat
 
 _LINE = re.compile(r"# (\w+):(?: (.*))?")
 _FURTHER = re.compile(r"# {2,}(.*)")
@@ -95,12 +95,12 @@ T = TypeVar("T")
 def known_bugs() -> dict[str, KnownBug]:
     """The bugs whose programs are ATen calls, by name, in the order in which they are tried.
 
-    A program can show several: the first that explains it counts.
+    A program can show several: the first one that explains it counts.
     """
     bugs = [bug for bug in _read_all() if isinstance(bug, KnownBug)]
 
     def order(bug: KnownBug) -> tuple[int, str]:
-        # A plug-in cannot know the ranks that others give.
+        # The ranks of a plug-in are its own.
         return bug.rank, bug.layer if bug.layer in plugins() else ""
 
     bugs.sort(key=order)
@@ -120,7 +120,7 @@ def python_bugs() -> dict[str, PythonBug]:
 
 
 def all_bugs() -> dict[str, KnownBug | PythonBug]:
-    """Both, by name."""
+    """The bugs of both kinds, by name."""
     return {**known_bugs(), **python_bugs()}
 
 
@@ -137,7 +137,7 @@ def _read_all() -> list[KnownBug | PythonBug]:
 
 
 def read_bug(path: Path, layer: str = "") -> KnownBug | PythonBug:
-    """The bug in a file, whose folder is the layer if that is not given.
+    """The bug in a file. Without `layer`, the layer is the name of its folder.
 
     Raises `UserError` with the line if the file has another form.
     """
@@ -157,7 +157,7 @@ class _BugFile:
         self.program = "\n".join(self.lines[self.start :]).strip("\n") + "\n"
 
     def _read_header(self) -> int:
-        """Read the header; the number of its lines."""
+        """Read the header, and return the number of its lines."""
         key = ""
         for number, line in enumerate(self.lines, 1):
             if not line.startswith("#"):
@@ -176,7 +176,7 @@ class _BugFile:
         return len(self.lines)
 
     def _error(self, at: int | str, message: str) -> UserError:
-        """An error in a line, or in that of a key."""
+        """An error at a line, or at the line of a key."""
         line = at if isinstance(at, int) else self.numbers.get(at, [1])[0]
         return UserError(f"{self.path}:{line}: {message}")
 
@@ -219,7 +219,7 @@ class _BugFile:
         return self._words("versions", r"\d+\.\d+", "versions such as 2.13")
 
     def _mark(self) -> Mark | None:
-        """How the bug is recognised without its patch."""
+        """How the bug is recognised without a patch."""
         for key in ("oracle", "when", "reduced"):
             if key in self.values and "kind" not in self.values:
                 raise self._error(key, f"'{key}' needs a line '# kind: ' as well")
@@ -352,7 +352,7 @@ class _BugFile:
         return DTYPE_BY_NAME[name]
 
     def _parsed(self, parse: Callable[[str], T]) -> T:
-        """The program. What is wrong with it is reported with the line of the file."""
+        """Parse the program. An error gets the line number of the file."""
         message = ""
         for text in (self.program, "\n" * self.start + self.program):
             try:
@@ -366,7 +366,7 @@ class _BugFile:
         raise self._error(number, re.sub(r"^line \d+(?: of a Python program)?: ", "", message))
 
     def _line_of(self, key: str, index: str) -> int:
-        """The line that declares an input, or a storage or else its view."""
+        """The line that declares an input, or a storage; else the line of the first input."""
         if key == "input":
             return self.numbers["input"][int(index)]
         for line, text in zip(self.numbers.get(key, ()), self._several(key), strict=True):
@@ -380,7 +380,7 @@ def _integers(text: str) -> tuple[int, ...]:
 
 
 def program_with(text: str, inputs: Sequence[Input], given: Mapping[int, Storage]) -> Program:
-    """The program that `source` prints as `text`, with these inputs and storages.
+    """The program from `text`, as `source` prints it, with these inputs and storages.
 
     An input with storage -1 has the storage of its own index. A storage that is not given is as
     long as its views need, and has the dtype of the first of them.

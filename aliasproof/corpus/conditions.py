@@ -1,7 +1,7 @@
-"""Which programs can show a bug: the conditions that the text of a bug names.
+"""Conditions on programs, which the text of a bug names: they say which programs can show it.
 
-`plausible` and `when` of a file in `corpus/bugs` are one condition, or several that are joined by
-"and". A condition is
+`plausible` and `when` of a file in `corpus/bugs` are one condition, or several joined by "and". A
+condition is
 
     calls OP ...              the program calls one of these ops, such as expand
     mentions WORD             the word is in the program, as in the name of an op or a dtype
@@ -9,10 +9,9 @@
                               runs in eager
     NAME                      a function of this module that is a `condition`
 
-A property is a function of this module that is a `call_property`: it asks about the numbers of a
-call. A compiler that computes int64 in 32 bits is wrong for numbers beyond these, and for no
-others. So a mark on the numbers takes what is that bug, where one on dtypes takes all that is
-wrong.
+A property is a function of this module that is a `call_property`: it checks the numbers of a call.
+A compiler that computes int64 in 32 bits is wrong only for larger numbers. So a mark with a
+property of the numbers matches only that bug, where a mark on dtypes would match other bugs, too.
 """
 
 from __future__ import annotations
@@ -75,24 +74,24 @@ def _one(words: list[str]) -> Condition:
 
 
 def condition(function: Condition) -> Condition:
-    """Files of bugs can name this function."""
+    """Let files of bugs name this function."""
     _CONDITIONS[function.__name__] = function
     return function
 
 
 def of_any_call(holds: Callable[[Instruction], bool]) -> Condition:
-    """The condition with this name: a call of the program has a property."""
+    """Let files of bugs name this function: a call of the program has the property."""
     made = functools.wraps(holds)(lambda program: any(map(holds, program.instructions)))
     return condition(made)
 
 
 def of_any_input(holds: Callable[[Input], bool]) -> Condition:
-    """The condition with this name: an input of the program has a property."""
+    """Let files of bugs name this function: an input of the program has the property."""
     made = functools.wraps(holds)(lambda program: any(map(holds, program.inputs)))
     return condition(made)
 
 
-# --- what a program has ---------------------------------------------------------------------------
+# --- properties of a program ----------------------------------------------------------------------
 
 
 def calls(program: Program, *names: str) -> bool:
@@ -124,25 +123,25 @@ def writes_lists(call: Instruction) -> bool:
 
 @condition
 def attends(program: Program) -> bool:
-    """Whether the program spells out attention."""
+    """Whether the program computes attention without the fused operator."""
     return calls(program, "bmm") and calls(program, "_softmax", "amax")
 
 
 @of_any_call
 def reduces_all_elements(call: Instruction) -> bool:
-    """Whether the program takes the largest or smallest of all elements."""
+    """Whether the program reduces all elements to the largest or smallest."""
     return call.op.split(".")[1] in ("amax", "amin") and len(call.args) == 1
 
 
 @of_any_call
 def upsamples_by_scale(call: Instruction) -> bool:
-    """Whether the program names the scale of an upsampling."""
+    """Whether the program gives the scale of an upsampling."""
     return "upsample_nearest" in call.op and any(isinstance(it, float) for it in call.args)
 
 
 @of_any_call
 def scatters_mean(call: Instruction) -> bool:
-    """Whether a call reduces by a mean while it scatters."""
+    """Whether a scatter reduces by the mean."""
     return "mean" in (*call.args, *dict(call.kwargs).values())
 
 
@@ -154,7 +153,7 @@ def calls_keyword_overload(call: Instruction) -> bool:
 
 @of_any_call
 def calls_composite(call: Instruction) -> bool:
-    """Whether an op is a composition of others for all backends."""
+    """Whether an op is composite for all backends."""
     return call.op.startswith("aten.") and is_composite(resolve(call.op))
 
 
@@ -169,13 +168,13 @@ def may_change_sizes(call: Instruction) -> bool:
 
 
 def op_may_change_sizes(op: OpOverload) -> bool:
-    """Whether the op sets a tensor to another one, or writes one that is passed as `out`."""
+    """Whether the op sets a tensor to another one, or writes an `out` argument."""
     return op is torch.ops.aten.set_.source_Tensor or facts(op).kind is Kind.OUT
 
 
 @condition
 def relayouts_what_it_writes(program: Program) -> bool:
-    """Whether a program lays out an input anew, and writes it."""
+    """Whether a program changes the layout of an input in place, and writes that input."""
     inputs = {given.name for given in program.inputs}
     laid_out, written = set[str](), set[str]()
     for call in program.instructions:
@@ -271,7 +270,7 @@ def input_is_not_dense(tensor: Input) -> bool:
 
 @condition
 def input_has_odd_stride(program: Program) -> bool:
-    """Whether a dimension of one element has another stride than in a dense tensor."""
+    """Whether a dimension of size 1 has another stride than in a dense tensor."""
     return any(
         size == 1 and stride != dense
         for tensor in program.inputs
@@ -294,13 +293,13 @@ def has_complex_numbers(program: Program) -> bool:
 
 @condition
 def mentions_complex(program: Program) -> bool:
-    """Whether an input is complex, or an argument is, such as the dtype of a result."""
+    """Whether an input or an argument is complex, such as the dtype of a result."""
     return input_is_complex(program) or "complex" in repr(program.instructions)
 
 
 @condition
 def has_short_integers(program: Program) -> bool:
-    """Whether an input or a call names a dtype of integers with 8 or 16 bits."""
+    """Whether an input or a keyword argument has an integer dtype of 8 or 16 bits."""
     dtypes = {view.dtype for view in program.inputs}
     for call in program.instructions:
         dtypes |= {it for it in dict(call.kwargs).values() if isinstance(it, torch.dtype)}
@@ -332,7 +331,7 @@ def returns_or_writes_input(program: Program) -> bool:
 
 @condition
 def returns_several(program: Program) -> bool:
-    """Whether a value is returned twice, or may be under another name."""
+    """Whether a program returns several values: these may be one value under two names."""
     return len(program.outputs) > 1
 
 
@@ -345,7 +344,7 @@ def returns_nothing(program: Program) -> bool:
 
 
 class ComputedCall(NamedTuple):
-    """A call with its operands by name, as they were before it, and what it returned."""
+    """A call, its operands by name, as they were before the call, and its results."""
 
     instruction: Instruction
     operands: dict[str, torch.Tensor]
@@ -357,25 +356,25 @@ class ComputedCall(NamedTuple):
         return self.instruction.op.split(".")[1]
 
     def argument(self, position: int) -> torch.Tensor | None:
-        """The tensor that is passed at a position, if one is."""
+        """The tensor argument at a position; None if there is none."""
         args = self.instruction.args
         passed = args[position] if position < len(args) else None
         return self.operands[passed.name] if isinstance(passed, Ref) else None
 
     @property
     def tensors(self) -> list[torch.Tensor]:
-        """All that it read or returned."""
+        """All operands and results."""
         return [*self.operands.values(), *self.results]
 
 
 @functools.lru_cache(maxsize=16)
 def computed_calls(program: Program) -> tuple[ComputedCall, ...]:
-    """The calls of a program; up to the one that raises, if one does."""
+    """The calls of a program, up to the first that raises."""
     return tuple(_run(program))
 
 
 def computes(holds: Property, *names: str) -> Condition:
-    """Whether a call of a program, of one of these ops if some are named, has a property."""
+    """Whether a call of a program (of one of these ops, if any are named) has a property."""
     return lambda program: any(
         holds(made) for made in computed_calls(program) if not names or made.name in names
     )
@@ -390,7 +389,7 @@ def _run(program: Program) -> Iterator[ComputedCall]:
         read = dict(zip(instruction.refs, copies, strict=True))
         try:
             returned = execution.call(instruction, values)
-        except REFUSED:  # a target may take it
+        except REFUSED:  # a target may accept it
             return
         values.update(zip(instruction.results, returned, strict=False))
         yield ComputedCall(instruction, read, clone_inputs(returned))
@@ -400,13 +399,13 @@ def _run(program: Program) -> Iterator[ComputedCall]:
 
 
 def call_property(function: Property) -> Property:
-    """Files of bugs can name this function after `computes`."""
+    """Let files of bugs name this function after `computes`."""
     _PROPERTIES[function.__name__] = function
     return function
 
 
 def exceeds(bits: int) -> Callable[[ComputedCall], bool]:
-    """Whether the call has an int64 number that needs more bits, without its sign."""
+    """Whether the call has an int64 number that needs more bits, not counting its sign."""
 
     def does(made: ComputedCall) -> bool:
         longs = (x for x in made.tensors if x.dtype == torch.int64 and x.numel() > 0)
@@ -420,11 +419,11 @@ _PROPERTIES |= {f"exceeds_{bits}_bits": exceeds(bits) for bits in (24, 31, 53)}
 
 @call_property
 def wraps(made: ComputedCall) -> bool:
-    """Whether the call, made with more bits, gives other numbers than with short integers."""
+    """Whether the call overflows a short integer: with int64, it gives other numbers."""
     wide = {name: x.long() if x.dtype in SHORT else x for name, x in made.operands.items()}
     try:
         exact = execution.call(made.instruction, wide)
-    except REFUSED:  # it asks for the dtypes as they are
+    except REFUSED:  # the op needs the original dtypes
         return False
     return any(
         y.dtype in SHORT and not torch.equal(y.long(), z.long())
@@ -434,14 +433,14 @@ def wraps(made: ComputedCall) -> bool:
 
 @call_property
 def reads_nan(made: ComputedCall) -> bool:
-    """Whether an operand holds NaN."""
+    """Whether an operand contains NaN."""
     operands = (x.float() if x.is_floating_point() else x for x in made.operands.values())
     return any(bool(x.isnan().any()) for x in operands)
 
 
 @call_property
 def takes_nan_for_bool(made: ComputedCall) -> bool:
-    """Whether the call makes bool of NaN; in place, of the dtype that is written."""
+    """Whether the call computes bools from NaN, maybe stored in the dtype of a written operand."""
     of_bool = (
         any(y.dtype == torch.bool for y in made.results)
         or made.name.removesuffix("_") in COMPARISONS
@@ -461,7 +460,7 @@ def reads_halves(made: ComputedCall) -> bool:
 
 @call_property
 def reads_part_of_storage(made: ComputedCall) -> bool:
-    """Whether the operand is not all of its storage, in the order of its elements."""
+    """Whether an operand does not cover its storage in the order of its elements."""
     return any(
         not x.is_contiguous() or x.numel() * x.element_size() < x.untyped_storage().nbytes()
         for x in made.operands.values()
@@ -503,7 +502,7 @@ def index_has_other_shape(made: ComputedCall) -> bool:
 
 @call_property
 def source_has_other_shape(made: ComputedCall) -> bool:
-    """Whether a scatter takes another number of elements than it stores."""
+    """Whether a scatter's source and index have different shapes."""
     index, source = made.argument(2), made.argument(3)
     return index is not None and source is not None and index.shape != source.shape
 
@@ -515,14 +514,14 @@ def returns_integers(made: ComputedCall) -> bool:
 
 @call_property
 def returns_no_int32(made: ComputedCall) -> bool:
-    """Whether a floating-point result is none that an int32 can be: NaN, or too large."""
+    """Whether a floating-point result is out of the range of int32, or NaN."""
     floats = (y for y in made.results if y.is_floating_point())
     return any(bool((~(y.abs() < 2**31)).any()) for y in floats)
 
 
 @call_property
 def has_no_slope(made: ComputedCall) -> bool:
-    """Whether the quotient of the operands is NaN, for other ones than two zeros."""
+    """Whether the quotient of two operands is NaN, although not both are zero."""
     above, beside = made.argument(0), made.argument(1)
     if above is None or beside is None:
         return False

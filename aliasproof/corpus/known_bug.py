@@ -1,7 +1,7 @@
-"""`KnownBug` and `PythonBug`: bugs of compilers that are known, one cause each.
+"""`KnownBug` and `PythonBug`: known bugs of compilers, one cause each.
 
-A bug is a text file in `corpus/bugs`, or beside its compiler beyond torch, which
-`aliasproof.corpus.bug_files` reads.
+A bug is a text file in `corpus/bugs`, or in the plug-in of a compiler beyond torch;
+`aliasproof.corpus.bug_files` reads it.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ def folder_of(layer: str) -> Path:
     return plugins()[layer].bugs if layer in plugins() else FOLDER / layer
 
 
-# How the kind of a violation begins that ends a process (aliasproof/processes/outcome.py).
+# Prefix of the kind of a violation that ends a process (aliasproof/processes/outcome.py).
 DEATHS = "dies of"
-# An assertion names its cause, whatever led to it.
+# The message of an assertion identifies the cause, whatever led to it.
 _ASSERTION = r"^raises .*\bAssertionError: .|INTERNAL ASSERT"
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """How a violation of a bug is recognised that a patch does not remove.
+    """How a violation of a bug is recognised if no patch removes it.
 
     The oracle must be one of `oracles`, and `kind` a regular expression that the violation's kind
-    matches. `when` says for which programs: the reason why the mark is conservative. With
-    `reduced`, the mark holds for reduced programs only, since it asks what cannot be left out.
+    matches. `when` restricts the programs, so that the mark matches no other bug. With `reduced`,
+    the mark holds only for reduced programs, since it checks for parts that cannot be removed.
     """
 
     oracles: tuple[str, ...]
@@ -56,10 +56,10 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class ShownDifference:
-    """The difference that a target shows on the program of a bug: what its reproducer looks for.
+    """The difference that a target shows on the program of a bug, for which its reproducer checks.
 
-    A torch in which the bug is gone can be asked for it, too. `exact` says whether outputs are
-    compared without tolerance. With `literal`, the reproducer calls the ops themselves.
+    The reproducer can also run with a torch that has the bug fixed. `exact` says whether outputs
+    are compared without tolerance. With `literal`, the reproducer calls the ops themselves.
     """
 
     target: str
@@ -76,7 +76,7 @@ class ShownDifference:
         return found[1] if found else ""
 
     def __str__(self) -> str:
-        """As the file of a bug has it."""
+        """In the format of `shows` in the file of a bug."""
         words = "literal " * self.literal + "exact " * self.exact
         return f"{words}{self.oracle} at {self.place} through {self.target}: {self.kind}"
 
@@ -85,18 +85,17 @@ class ShownDifference:
 class KnownBug:
     """A bug of a compiler with its minimal program.
 
-    `targets` are the targets that differ from eager on `program`; the first of them is at fault. A
-    contract can document the difference; then it is no violation. `versions` are the versions of
-    torch in which it was seen, such as '2.13'. `vector_bits` are the widths of the vectors of
-    generated code with which it shows (`devices.vector_bits`); empty if it shows with all. `shown`
-    is how its reproducer shows it. `link` is the upstream issue or pull request, or empty if a
-    search found none. `patch` corrects torch in this process while it is entered: a violation that
-    vanishes then *is* this bug. Where torch cannot be patched from Python, or not for all forms of
-    the bug, `mark` recognises it. `plausible` is a cheap test of whether a program can show the bug
-    at all; it only saves time. A program can show several bugs: the one of the lowest `rank`
-    counts. `layer` is the folder of its file, and the module of its patch: a layer of torch, or a
-    compiler beyond it. `note` says more, for a
-    reader.
+    `targets` differ from eager on `program`; the first of them is at fault. If a contract documents
+    the difference, it is no violation. `versions` are the versions of torch in which the bug was
+    seen, such as '2.13'. `vector_bits` are the vector widths of generated code that show the bug
+    (`devices.vector_bits`); empty if all do. `shown` is the difference that its reproducer shows.
+    `link` is the upstream issue or pull request, or empty if a search found none. `patch` corrects
+    torch in this process while it is entered: a violation that vanishes then *is* this bug. Where
+    torch cannot be patched from Python, or not for all forms of the bug, `mark` recognises it.
+    `plausible` is a cheap test of whether a program can show the bug at all; it only saves time. Of
+    several bugs that a program shows, the one of the lowest `rank` counts. `layer` is the folder of
+    its file, and the module of its patch: a layer of torch, or a compiler beyond it. `note` is for
+    readers.
     """
 
     identifier: str
@@ -121,14 +120,14 @@ class KnownBug:
 
     @property
     def patch(self) -> Patch | None:
-        """What corrects torch, if it can be corrected here. First asked for, this imports it."""
+        """The patch that corrects torch, if it can be applied here. The first access imports it."""
         if not self.patch_name or self.why_no_patch() is not None:
             return None
         found = find_patch(self.layer, self.patch_name)
         return found if found.available else None
 
     def why_no_patch(self) -> str | None:
-        """In one line, why torch is not what the patch knows; None if it is, or there is none."""
+        """In one line, why the patch does not fit this torch; None if it fits, or there is none."""
         if not self.patch_name:
             return None
         off = torch_parts.why_off(f"patches {self.layer}")
@@ -141,22 +140,22 @@ class KnownBug:
 
     @property
     def shows_here(self) -> bool:
-        """Whether the vectors of generated code have a width with which the bug shows."""
+        """Whether this machine's vectors for generated code have a width that shows the bug."""
         return not self.vector_bits or vector_bits() in self.vector_bits
 
     @property
     def title_and_link(self) -> str:
-        """What it is, and where it is reported."""
+        """The title, and the report."""
         return f"{self.title} ({self.link or 'no issue was found in the tracker'})"
 
 
-# Of this process. A kernel of torch can be replaced once, so a bug is patched once.
+# Of this process. A kernel of torch can be replaced only once, so a bug is patched once.
 _PATCHED: set[str] = set()
 
 
 @contextlib.contextmanager
 def patched(bugs: Iterable[KnownBug]) -> Iterator[None]:
-    """Patch all of these that can be patched and are not patched already."""
+    """Patch all of these that have a patch and are not patched already."""
     with contextlib.ExitStack() as stack:
         for bug in bugs:
             if bug.identifier not in _PATCHED and (patch := bug.patch) is not None:
@@ -171,17 +170,17 @@ def patched(bugs: Iterable[KnownBug]) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class PythonBug:
-    """A bug of torch that a `PythonProgram` shows, recognised by what its program has.
+    """A bug of torch that a `PythonProgram` shows, recognised by the features of its program.
 
     `kind` is a regular expression for the kind of the violation, and for the message of an error
-    that eager raises and the target does not. `needs` are words that a program with this bug has
-    (operators, attributes, kinds of statements), `lacks` words that it does not have. The word
-    `write` is any write to a tensor, `writes_class` one to an attribute of a class in `program`,
+    that only eager raises. `needs` are words that a program with this bug has (operators,
+    attributes, kinds of statements), `lacks` words that it does not have. The word `write` is any
+    write to a tensor, `writes_class` one to an attribute of a class in `program`,
     `writes_attribute` one to any attribute there; `control_flow`, `generator`, `grad_mode` and
-    `membership` are one of several words each. `place` is 'gradient', 'value' for what is no
-    gradient, or empty for both. `parts` of the compiler are what experiments name, one or
-    another by version of torch; if it is empty, that does not count. `sufficient` is the reason why
-    `needs` identifies the cause, whatever else a reduced program has.
+    `membership` each stand for several words. `place` is 'gradient', 'value' for any other value,
+    or empty for both. `parts` are the parts of the compiler to which experiments localize the bug,
+    which may depend on the version of torch; if empty, any part fits. `sufficient` is the reason
+    why `needs` identifies the cause, whatever else a reduced program has.
     """
 
     identifier: str
@@ -202,12 +201,12 @@ class PythonBug:
 
     @property
     def targets(self) -> tuple[str, ...]:
-        """The only target, as a `KnownBug` has several."""
+        """The only target, as a tuple like that of a `KnownBug`."""
         return (self.target,)
 
     @property
     def patch(self) -> None:
-        """Nothing patches it in a running process."""
+        """Python bugs have no patch."""
 
     @property
     def file(self) -> Path:
@@ -217,11 +216,11 @@ class PythonBug:
     def explains(
         self, cause: tuple[str, str, str], place: str, reduced: PythonProgram, part: str
     ) -> bool:
-        """Whether a violation is this bug: its target, oracle and kind, its place and program.
+        """Whether a violation is this bug, by its target, oracle, kind, place and program.
 
-        The program has what the bug needs. It was reduced, so it fails by all that it has: a
-        mechanism that this bug does without is a sign of another cause, unless an assertion of
-        torch says that the cause is the same, or what the bug needs is `sufficient`.
+        The program must have what the bug needs. Since it is reduced, it needs every feature that
+        it has: a mechanism that this bug does not use indicates another cause, unless an assertion
+        of torch identifies the cause, or `needs` is `sufficient`.
         """
         target, oracle, kind = cause
         there = traits(reduced)
@@ -242,7 +241,7 @@ class PythonBug:
 
 
 def role(place: str, program: PythonProgram) -> str:
-    """What is at a place: the gradient of something, or any other value."""
+    """Whether a gradient or any other value is at a place."""
     name = place.partition(".")[0].partition("[")[0]
     made = re.search(rf"^ +{re.escape(name)}(,[\w, ]*)? = .*\bgrad\(", program.source, re.MULTILINE)
     return "gradient" if place.endswith(".grad") or (name and made) else "value"

@@ -1,9 +1,9 @@
 """`Patch`: corrects a compiler in this process while it is entered.
 
-Each decorator makes a `Patch` of the function that does what torch should do. What it replaces is
-looked up when the patch is entered: Inductor takes two seconds to import, and other bugs do
-without. The patches themselves are in `corpus/patches`, one module per layer, and in those of the
-compilers beyond torch.
+Each decorator makes a `Patch` from a function that computes what torch should compute. The original
+is looked up when the patch is entered: Inductor takes two seconds to import, and most bugs do not
+need it. The patches are in `corpus/patches`, one module per layer, and in the plug-ins of compilers
+beyond torch.
 """
 
 from __future__ import annotations
@@ -39,10 +39,11 @@ DECOMPOSITIONS = (
 
 @dataclass(frozen=True, slots=True)
 class Patch:
-    """Calling it gives a context in which the compiler is corrected.
+    """Calling it returns a context in which the compiler is corrected.
 
-    A patch is not `available` if it needs what this platform does not have. `replaced` are the
-    paths of what it replaces, by what, and the keys of tables.
+    A patch is not `available` if this platform lacks something that it needs. `replaced` has, for
+    each replacement, the path of the original, the new function, and keys if the original is a
+    table.
     """
 
     enter: Callable[[], AbstractContextManager[None]]
@@ -53,7 +54,7 @@ class Patch:
         return self.enter()
 
     def why_not(self) -> str | None:
-        """Why torch is not what this patch knows, so that it is not applied; None if it is."""
+        """Why the patch does not fit this torch and is not applied; None if it fits."""
         return _why_not(self)
 
 
@@ -73,7 +74,7 @@ def _why_not(patch: Patch) -> str | None:
 
 
 def _owner(path: str) -> tuple[Any, str]:
-    """The module or the class that has what a path names, and the name there."""
+    """The module or class that contains the object of a path, and the object's name there."""
     module, _, names = path.partition(":")
     *owners, name = names.split(".")
     return functools.reduce(getattr, owners, importlib.import_module(module)), name
@@ -103,7 +104,7 @@ def _patches_of(layer: str) -> dict[str, Patch]:
 
 
 def together(*patches: Patch) -> Patch:
-    """The patch that is all of these."""
+    """One patch that applies all of these."""
 
     @contextlib.contextmanager
     def enter_all() -> Iterator[None]:
@@ -118,8 +119,8 @@ def together(*patches: Patch) -> Patch:
 def replaces(*paths: str, keys: Sequence[Any] = ()) -> Callable[[Function], Patch]:
     """Torch calls `replacement(original, *arguments)` in place of functions.
 
-    A path is that of a function or a method, as `torch.module:Class.method`. With keys, it is that
-    of a table, or of a function that returns it, and the functions are these entries.
+    A path names a function or a method, as `torch.module:Class.method`. With keys, it names a
+    table, or a function that returns a table, and these entries are replaced.
     """
     replaced = _entries_replaced if keys else _attribute_replaced
 
@@ -131,7 +132,7 @@ def replaces(*paths: str, keys: Sequence[Any] = ()) -> Callable[[Function], Patc
 
 
 def replaces_outside(path: str) -> Callable[[Function], Patch]:
-    """As `replaces`, for a compiler beyond torch: nothing while its package is not loaded."""
+    """As `replaces`, for a compiler beyond torch: does nothing while its package is not loaded."""
     package = path.partition(".")[0]
 
     def declared(replacement: Function) -> Patch:
@@ -147,7 +148,7 @@ def _attribute_replaced(path: str, replacement: Function) -> Iterator[None]:
     original = getattr(owner, name)
     call: Any = functools.wraps(original)(_with_original(original, replacement))
     if isinstance(inspect.getattr_static(owner, name), classmethod):
-        call = staticmethod(call)  # the original has its class already
+        call = staticmethod(call)  # the original is bound to its class already
     with mock.patch.object(owner, name, call):
         yield
 
@@ -161,7 +162,7 @@ def _entries_replaced(path: str, replacement: Function, *keys: Any) -> Iterator[
 
 
 def _with_original(original: Function, replacement: Function) -> Function:
-    """A function, since another callable would be no method in a class."""
+    """A plain function: another callable would not become a method of a class."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
         return replacement(original, *args, **kwargs)
@@ -206,7 +207,7 @@ def _kernel_added(key: str, ops: Sequence[str], kernel: Function) -> Iterator[No
 
 
 def _forget_kernels(ops: Sequence[str]) -> None:
-    """The dispatcher in Python caches which kernel it takes for a key."""
+    """Clear the caches in which the Python dispatcher stores the kernel for a key."""
     for op in ops:
         name, _, overload = op.partition(".")
         getattr(getattr(torch.ops.aten, name), overload or "default")._dispatch_cache.clear()
