@@ -1,1 +1,1 @@
-"""Reduction: makes a failing `Program` smaller while a predicate that the caller gives holds."""
+"""Reduction: makes a failing `Program` smaller while the caller's predicate holds."""

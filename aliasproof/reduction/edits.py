@@ -1,4 +1,4 @@
-"""Edits: the same program with one part replaced or left out."""
+"""Edits: the same program with one part replaced or removed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 def fractions(count: int) -> Iterator[int]:
-    """Half of the count, a quarter, an eighth, down to 1. Nothing for a count of 0."""
+    """Half of the count, a quarter, an eighth, down to 1. Empty for a count of 0."""
     size = count
     while size > 1:
         size //= 2
@@ -39,10 +39,10 @@ def without(items: tuple[T, ...], index: int) -> tuple[T, ...]:
 
 
 def without_undefined(program: Program) -> Program:
-    """The program without the instructions and outputs that use values that nothing defines."""
+    """The program without the instructions and outputs that use undefined values."""
     defined = {view.name for view in program.inputs}
     kept = []
-    # One pass is enough: the results of an instruction that goes are not defined for later ones.
+    # One pass is enough: the results of a removed instruction are undefined for later ones.
     for instruction in program.instructions:
         if all(name in defined for name in instruction.refs):
             kept.append(instruction)
@@ -57,8 +57,8 @@ def without_undefined(program: Program) -> Program:
 def unused_inputs(program: Program) -> list[Input]:
     """The inputs that no instruction uses.
 
-    Being returned is no use: Dynamo then returns the argument itself, and its graph has no input
-    for it.
+    To be returned is no use: Dynamo then returns the argument itself, and its graph does not take
+    the input.
     """
     used = {name for instruction in program.instructions for name in instruction.refs}
     return [view for view in program.inputs if view.name not in used]
@@ -67,8 +67,8 @@ def unused_inputs(program: Program) -> list[Input]:
 def tidy_versions(program: Program) -> Iterator[Program]:
     """The program without the inputs that no instruction uses; then with a use of some of them.
 
-    Only the presence of an input that shares its storage can matter, so only such an input gets a
-    use. Storages that no input views go too.
+    Only an unused input that shares its storage can matter, so only such an input gets a use.
+    Storages without inputs are removed, too.
     """
     unused = unused_inputs(program)
     if not unused:
@@ -89,7 +89,7 @@ def _without_inputs(program: Program, names: set[str]) -> Program:
 
 
 def _with_uses(program: Program, names: list[str]) -> Program:
-    """The program with one more instruction per name, whose result is not used."""
+    """The program with one more instruction per name, whose result is unused."""
     taken = {view.name for view in program.inputs}
     taken |= {result for instruction in program.instructions for result in instruction.results}
     uses = []
@@ -111,30 +111,30 @@ _PLAIN_DTYPE_NAMES = (
     " float8_e5m2 float8_e4m3fn"
 )
 _PLAIN_DTYPES = [getattr(torch, name) for name in _PLAIN_DTYPE_NAMES.split()]
-# A reader knows these at sight. Any other op counts as less plain.
+# Readers recognise these immediately. Any other op counts as less plain.
 _PLAIN_OP_NAMES = (
     "alias.default add_.Scalar add.Scalar zero_.default fill_.Scalar copy_.default add.Tensor"
     " clone.default select.int slice.Tensor view.default transpose.int expand.default"
 )
 _PLAIN_OPS = [f"aten.{name}" for name in _PLAIN_OP_NAMES.split()]
-# The constant with which an op gives back its operand, by the name of the op without overload.
+# By the name of the op without overload: the constant with which it returns its operand.
 _NEUTRAL = {
     **dict.fromkeys(("add", "sub", "bitwise_or", "bitwise_xor", "roll"), 0),
     **dict.fromkeys(("bitwise_left_shift", "bitwise_right_shift"), 0),
     **dict.fromkeys(("mul", "div", "pow"), 1),
     "bitwise_and": -1,
 }
-_LARGEST = 10**6  # what a constant counts at most, so that NaN and infinity are in the order too
+_LARGEST = 10**6  # upper bound of a constant's weight, so that NaN and infinity have an order
 
 
 class Simplicity(NamedTuple):
     """A sort key, compared field by field from the first: smaller is simpler.
 
-    Each field is a number from zero up, in whole or half steps. So the order is well-founded:
-    nothing can become simpler for ever.
+    Each field is a number from zero up, in whole or half steps. So the order is well-founded: a
+    program cannot become simpler infinitely often.
     """
 
-    unused_inputs: int  # inputs that no instruction uses
+    unused_inputs: int  # number of inputs that no instruction uses
     empty_values: int  # inputs and results without elements
     instructions: int  # number of instructions
     outputs: int  # number of returned values
@@ -165,16 +165,16 @@ def simplicity(program: Program) -> Simplicity:
 
 
 def is_simpler(program: Program, key: Simplicity) -> bool:
-    """True if a program is simpler than the program with this key."""
+    """Whether a program is simpler than the program with this key."""
     least = _key_without_run(program)
-    # Most candidates are not simpler, whatever a run shows, so most do not run.
+    # Most candidates are not simpler even without empty values, so they need no run.
     if least >= key:
         return False
     return least._replace(empty_values=empty_values(program)) < key
 
 
 def _key_without_run(program: Program) -> Simplicity:
-    """The key if no value were empty."""
+    """The key of the program if it had no empty values."""
     inputs, instructions = program.inputs, program.instructions
     return Simplicity(
         unused_inputs=len(unused_inputs(program)),
@@ -219,9 +219,9 @@ def _key_without_run(program: Program) -> Simplicity:
 def empty_values(program: Program) -> int:
     """The number of inputs and results without elements. A program with fewer is simpler.
 
-    What happens to nothing shows little, so size 0 is not simpler than size 1. The program runs on
+    A call on no elements shows little, so size 0 is not simpler than size 1. The program runs on
     meta tensors, which have shapes and no data. The count ends at an op that is not torch's own,
-    that has no meta kernel, or whose shapes depend on data.
+    has no meta kernel, or whose shapes depend on data.
     """
     values = {
         view.name: torch.empty_strided(view.sizes, view.strides, dtype=view.dtype, device="meta")
@@ -229,7 +229,7 @@ def empty_values(program: Program) -> int:
     }
     empty = [tensor.numel() == 0 for tensor in values.values()]
     for instruction in program.instructions:
-        # The meta kernel of a custom operator is code of a user, which may crash or hang.
+        # The meta kernel of a custom operator is the user's code, which may crash or hang.
         if not instruction.op.startswith(("aten.", "prims.")):
             break
         try:
@@ -243,7 +243,7 @@ def empty_values(program: Program) -> int:
 
 
 def is_idle(instruction: Instruction) -> bool:
-    """True if a constant or an operand makes the call leave its first operand as it is."""
+    """Whether a constant or an operand makes the call leave its first operand unchanged."""
     _, name, _ = instruction.op.split(".")
     if name == "copy_":  # a copy onto itself
         return len(instruction.args) > 1 and instruction.args[0] == instruction.args[1]
@@ -260,7 +260,7 @@ def is_idle(instruction: Instruction) -> bool:
 def _op_rank(name: str) -> int:
     if name in _PLAIN_OPS:
         return _PLAIN_OPS.index(name)
-    # Among the others, an op with fewer tensor arguments is plainer.
+    # Among other ops, one with fewer tensor arguments is plainer.
     tensors = sum("Tensor" in str(argument.type) for argument in resolve(name)._schema.arguments)
     return len(_PLAIN_OPS) + tensors
 
@@ -270,7 +270,7 @@ def _dtype_rank(dtype: torch.dtype) -> int:
 
 
 def _weight(argument: Argument) -> float:
-    """The distance of the constants from zero; a negative number counts half a step more."""
+    """The distance of the constants from zero; a negative number weighs half a step more."""
     if isinstance(argument, tuple):
         return sum(map(_weight, argument)) + len(argument)  # a shorter list is simpler
     if isinstance(argument, (bool, int, float)):

@@ -1,4 +1,4 @@
-"""Steps on inputs and storages: leave them out, separate them, or make their layouts plainer."""
+"""Steps on inputs and storages: remove them, separate them, or make their layouts plainer."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from aliasproof.reduction.edits import (
     without_undefined,
 )
 
-# --- leaving out, separating ----------------------------------------------------------------------
+# --- removing, separating -------------------------------------------------------------------------
 
 
 def settle_inputs(program: Program) -> Iterator[Program]:
-    """Leave out the inputs that no instruction uses, or use them."""
+    """Remove the inputs that no instruction uses, or add uses of them."""
     yield from tidy_versions(program)
 
 
 def drop_inputs(program: Program) -> Iterator[Program]:
-    """Leave out an input. If it is used, another input takes its place, or its users go too."""
+    """Remove an input. If it is used, replace it by another input, or remove its users, too."""
     used = {name for instruction in program.instructions for name in instruction.refs}
     used |= set(program.outputs)
     for index, view in enumerate(program.inputs):
@@ -41,10 +41,10 @@ def drop_inputs(program: Program) -> Iterator[Program]:
 
 
 def separate_storages(program: Program) -> Iterator[Program]:
-    """Give an input that shares a storage one of its own."""
+    """Give an input that shares a storage a storage of its own."""
     for index, view in enumerate(program.inputs):
         if sum(other.storage == view.storage for other in program.inputs) > 1:
-            # Just large enough for this view; the others keep the shared one.
+            # Just large enough for this input; the others keep the shared storage.
             own = Storage(view.dtype, view.offset + reach(view.sizes, view.strides))
             apart = program.with_input(index, replace(view, storage=len(program.storages)))
             yield replace(apart, storages=(*program.storages, own))
@@ -54,8 +54,8 @@ def separate_storages(program: Program) -> Iterator[Program]:
 
 
 def simplify_dtypes(program: Program) -> Iterator[Program]:
-    """Make everything float32 or int64; then one storage at a time."""
-    # All at once first: most ops want operands of one dtype.
+    """Change all dtypes to float32 or int64; then those of one storage at a time."""
+    # All at once first: most ops need operands of one dtype.
     for plain in (torch.float32, torch.int64):
         yield _with_dtypes(program, dict.fromkeys(range(len(program.storages)), plain))
     for index in range(len(program.storages)):
@@ -95,7 +95,7 @@ def _simpler_layouts(view: Input) -> Iterator[Input]:
     yield replace(view, strides=dense, offset=0)
     yield replace(view, strides=dense)
     yield replace(view, offset=0)
-    # If offset 0 does not fail, 1 is the plainest. A stride of a hundred is halved some times.
+    # If the failure needs an offset, 1 is the plainest. A large stride is halved several times.
     if view.offset > 1:
         yield replace(view, offset=1)
     for dim, stride in enumerate(view.strides):
@@ -114,8 +114,8 @@ def simplify_seed(program: Program) -> Iterator[Program]:
 
 
 def drop_dimensions(program: Program) -> Iterator[Program]:
-    """Leave out the same dimension of all inputs, or one dimension of one input."""
-    # All inputs together first: a pointwise op wants operands with as many dimensions.
+    """Remove the same dimension of all inputs, or one dimension of one input."""
+    # All inputs together first: a pointwise op needs operands with equally many dimensions.
     for dim in range(max((len(view.sizes) for view in program.inputs), default=0)):
         inputs = tuple(_without_dimension(view, dim) for view in program.inputs)
         yield _fitted(replace(program, inputs=inputs))
@@ -129,9 +129,9 @@ def _without_dimension(view: Input, dim: int) -> Input:
 
 
 def shrink_sizes(program: Program) -> Iterator[Program]:
-    """Make a size smaller wherever it occurs; then in one dimension of one input alone."""
+    """Make a size smaller wherever it occurs; then only in one dimension of one input."""
     # Equal sizes usually belong together (operands of one op, a shape argument), so they shrink
-    # together. The largest goes first.
+    # together. The largest size is first.
     sizes = sorted(
         {size for view in program.inputs for size in view.sizes if size > 1}, reverse=True
     )
@@ -148,9 +148,9 @@ def shrink_sizes(program: Program) -> Iterator[Program]:
 
 
 def _with_size(program: Program, size: int, smaller: int) -> Iterator[Program]:
-    """Replace a size in all inputs: in arguments, too; with its multiples; in inputs alone.
+    """Replace a size: in inputs and arguments; then with its multiples; then only in inputs.
 
-    Its multiples are where dimensions are joined, as by `view`: batch times heads, say.
+    Multiples occur where dimensions are joined, as by `view`: batch times heads, for example.
     """
 
     def replaced(number: int) -> int:
@@ -174,7 +174,7 @@ def _with_sizes(program: Program, changed: Callable[[int], int]) -> Program:
 
 
 def _with_sizes_in_arguments(program: Program, changed: Callable[[int], int]) -> Program:
-    """Sizes are changed inside lists. A number outside a list is not a size."""
+    """The program with changed sizes inside lists. A number outside a list is not a size."""
     instructions = [
         replace(
             instruction,
@@ -192,7 +192,7 @@ def _with_sizes_in_arguments(program: Program, changed: Callable[[int], int]) ->
 
 def _dense_if_dense(before: Input, after: Input) -> Input:
     """`after` with dense strides if `before` is dense, in row-major or in column-major order."""
-    # Other strides stay as they are: they are part of what may cause the failure.
+    # Other strides are kept: the failure may depend on them.
     if before.strides == dense_strides(before.sizes):
         return replace(after, strides=dense_strides(after.sizes))
     if before.strides == dense_strides(before.sizes[::-1])[::-1]:
@@ -224,12 +224,12 @@ def _trimmed(program: Program, indices: set[int]) -> Program:
 
 # --- value steps ----------------------------------------------------------------------------------
 #
-# Steps on the data in storages: plain values where they do, else few values that are named.
+# Steps on the data in storages: plain values if these fail, else a few explicit values.
 
 
-# As values of their own these are the simplest that are not plain, and a plain one beside them.
+# The simplest explicit values that are not plain, and one plain value beside them.
 _SIMPLE = ("1", "inf", "nan", "-0.0", "1e20")
-# Values of a storage that are tried one by one; of more, each half is tried first.
+# Up to so many values of a storage are tried one by one; of more, each half is tried first.
 _MOST_SINGLE = 32
 
 
@@ -240,18 +240,18 @@ def plain_values(program: Program) -> Iterator[Program]:
 
 
 def simplify_fill(program: Program) -> Iterator[Program]:
-    """Fill the storages with plain values; if that does not fail, name the values of storages."""
+    """Fill the storages with plain values; if that does not fail, use explicit values."""
     if program.fill == "plain":
         return
     yield replace(program, fill="plain")
-    # One storage alone first: often only one operand must be special.
+    # One storage by itself first: often only one operand must be special.
     for index in range(len(program.storages)):
         yield _with_named_values(program, [index])
     yield _with_named_values(program, range(len(program.storages)))
 
 
 def _with_named_values(program: Program, indices: range | list[int]) -> Program:
-    """The program with the plain fill, except in some storages: there with the values of now."""
+    """The program with the plain fill; some storages keep their present values explicitly."""
     storages = list(program.storages)
     for index in indices:
         storages[index] = replace(storages[index], values=texts_of(storage_data(program, index)))
@@ -259,7 +259,7 @@ def _with_named_values(program: Program, indices: range | list[int]) -> Program:
 
 
 def simplify_values(program: Program) -> Iterator[Program]:
-    """Leave out the values that a storage names, or some of them, or make one simpler."""
+    """Remove the explicit values of a storage, or some of them, or make one simpler."""
     for index, storage in enumerate(program.storages):
         for simpler in _simpler_storages(storage):
             yield replace(program, storages=put(program.storages, index, simpler))
@@ -271,7 +271,7 @@ def _simpler_storages(storage: Storage) -> Iterator[Storage]:
         return
     yield replace(storage, values=())
     yield replace(storage, values=values[: storage.length])
-    # They are repeated, so some of them may fill the storage.
+    # Values are repeated to fill the storage, so some of them may suffice.
     if len(values) > _MOST_SINGLE:
         middle = len(values) // 2
         yield replace(storage, values=values[:middle])

@@ -1,4 +1,4 @@
-"""Steps on instructions and outputs: leave them out, or make them plainer."""
+"""Steps on instructions and outputs: remove them, or make them plainer."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ from aliasproof.reduction.edits import fractions, put, without, without_undefine
 # --- data flow ------------------------------------------------------------------------------------
 
 
-NOBODY = -1  # what wrote the bytes of an input
+NOBODY = -1  # the writer of the bytes of an input
 
 
 @dataclass(slots=True)
 class DataFlow:
-    """A run of a program in eager, up to the first instruction that raises.
+    """Def-use chains of a run in eager, up to the first instruction that raises.
 
-    `needs[i]` are the instructions that instruction i depends on: those that made the tensors which
-    it uses, and those that last wrote the bytes which it reads. `made_by` has the instruction that
-    a value is a result of. `values` are the tensors by name, as the run left them.
+    `needs[i]` are the instructions that instruction i depends on: those that made the tensors that
+    it uses, and those that last wrote the bytes that it reads. `made_by` maps a value to the
+    instruction that returned it. `values` are the tensors by name, as they are after the run.
     """
 
     values: dict[str, torch.Tensor]
@@ -58,7 +58,7 @@ class DataFlow:
         )
         for index, instruction in enumerate(program.instructions):
             known = facts(resolve(instruction.op))
-            # Before the call: afterwards its own writes would count.
+            # Before the call: after it, the last writer may be the call itself.
             needed = flow.behind(instruction.refs, _names_read(instruction, known))
             try:
                 with torch.no_grad():
@@ -76,14 +76,14 @@ class DataFlow:
             self._writers_of(self.values[name])[...] = index
 
     def behind(self, used: Iterable[str], read: Iterable[str]) -> set[int]:
-        """What made the values `used`, and what last wrote the bytes of the values `read`."""
+        """The instructions that made the values `used`, or last wrote the bytes of those `read`."""
         needed = {self.made_by[name] for name in used if name in self.made_by}
         for name in read:
             needed.update(np.unique(self._writers_of(self.values[name])).tolist())
         return needed - {NOBODY}
 
     def _writers_of(self, tensor: torch.Tensor) -> npt.NDArray[np.int64]:
-        """For each byte of a tensor, the instruction that wrote it last; a view."""
+        """For each byte of a tensor, the instruction that wrote it last, as a writable view."""
         storage = tensor.untyped_storage()
         known = self._writers.get(storage._cdata)
         if known is None or len(known) != storage.nbytes():  # new, or resized
@@ -93,7 +93,7 @@ class DataFlow:
         )
 
     def backward(self, start: Iterable[int]) -> set[int]:
-        """The instructions that these depend on, and these."""
+        """These instructions, and all that they depend on."""
         reached: set[int] = set()
         waiting = list(start)
         while waiting:
@@ -106,8 +106,8 @@ class DataFlow:
     def around(self, center: int) -> Iterator[set[int]]:
         """The neighbourhoods of an instruction: itself, then one step further in each direction.
 
-        They grow until one has no neighbours. Both directions count, since a wrong write often
-        stands beside what it breaks, and not behind it.
+        They grow until there is no new neighbour. Both directions count, since in eager a value
+        that a wrong write breaks often does not depend on this write.
         """
         neighbours: dict[int, set[int]] = {index: set() for index in range(len(self.needs))}
         for index, needed in enumerate(self.needs):
@@ -122,7 +122,7 @@ class DataFlow:
 
 
 def _names_at(instruction: Instruction, positions: Iterable[int]) -> list[str]:
-    """The names that an instruction passes for the arguments with these indices in the schema."""
+    """The names that an instruction passes for arguments, by their index in the schema."""
     parameters = resolve(instruction.op)._schema.arguments
     keywords, args = dict(instruction.kwargs), instruction.args
     return [
@@ -144,23 +144,23 @@ def _names_read(instruction: Instruction, known: Facts) -> list[str]:
     )
 
 
-# --- leaving out ----------------------------------------------------------------------------------
+# --- removing -------------------------------------------------------------------------------------
 
 
 def drop_outputs(program: Program) -> Iterator[Program]:
-    """Leave out one returned value."""
+    """Remove one returned value."""
     for index in range(len(program.outputs)):
         yield replace(program, outputs=without(program.outputs, index))
 
 
 def drop_instructions(program: Program) -> Iterator[Program]:
-    """Leave out consecutive instructions, from half of the program down to a single one.
+    """Remove consecutive instructions, from half of the program down to a single one.
 
-    A use of a dropped result goes too, or is rewired to an operand of the dropped instruction.
+    A use of a removed result is removed, too, or rewired to an operand of the instruction.
     """
     count = len(program.instructions)
     for size in fractions(count):
-        # From the end: later instructions have fewer users, so they can go more often.
+        # From the end: later instructions have fewer users, so they can be removed more often.
         for end in range(count, 0, -size):
             yield from _drop(program, max(end - size, 0), end)
 
@@ -176,13 +176,13 @@ def _drop(program: Program, start: int, end: int) -> Iterator[Program]:
         return
     yield without_undefined(shorter)
     # Rewire each result to the first, second or third operand of its own instruction. Few ops have
-    # more operands. For several instructions, only one choice: most of their results are not used.
+    # more operands. For several instructions, only one choice: most of their results are unused.
     for choice in range(3 if len(dropped) == 1 else 1):
         names: dict[str, str] = {}
         for instruction in dropped:
             if instruction.results and instruction.refs:
                 operand = instruction.refs[min(choice, len(instruction.refs) - 1)]
-                # The operand may be a dropped result itself; then its replacement is meant.
+                # If the operand is a removed result itself, use its replacement.
                 names.update(
                     {result: names.get(operand, operand) for result in instruction.results}
                 )
@@ -190,11 +190,11 @@ def _drop(program: Program, start: int, end: int) -> Iterator[Program]:
 
 
 def results_to_inputs(program: Program) -> Iterator[Program]:
-    """Turn results into inputs of the same layout, and leave out the instructions they are from.
+    """Turn results into inputs of the same layout, and remove the instructions that made them.
 
-    From half of the program down to a single instruction. Each input has a storage of its own, so
-    aliases of a result are lost; views are thus turned one at a time. The program runs, since only
-    a run knows the layouts. If an instruction raises, no candidates follow.
+    From half of the program down to a single instruction. Each input has its own storage, so
+    aliases of a result are lost; views are therefore turned one at a time. Layouts are taken from a
+    run. If an instruction raises, there are no candidates.
     """
     count = len(program.instructions)
     flow = DataFlow.of(program)
@@ -212,7 +212,7 @@ def results_to_inputs(program: Program) -> Iterator[Program]:
 
 
 def _is_replaceable(instruction: Instruction, *, views: bool) -> bool:
-    # A mutating instruction has an effect besides its result, which no input can replace.
+    # A mutating instruction has another effect than its result, which no input can replace.
     kind = facts(resolve(instruction.op)).kind
     return bool(instruction.results) and (kind is Kind.FUNCTIONAL or (views and kind is Kind.VIEW))
 
@@ -220,7 +220,7 @@ def _is_replaceable(instruction: Instruction, *, views: bool) -> bool:
 def _with_results_as_inputs(
     program: Program, turned: set[int], values: dict[str, torch.Tensor]
 ) -> Program:
-    """The program with the results of the instructions with these indices as inputs."""
+    """The program in which the results of these instructions are inputs."""
     storages, inputs = list(program.storages), list(program.inputs)
     for index in sorted(turned):
         for name in program.instructions[index].results:
@@ -248,7 +248,7 @@ def drop_result_names(program: Program) -> Iterator[Program]:
 
 
 def drop_arguments(program: Program) -> Iterator[Program]:
-    """Leave out optional arguments: keywords, and positional ones at the end."""
+    """Remove optional arguments: keywords, and positional ones at the end."""
     for index, instruction in enumerate(program.instructions):
         for position in range(len(instruction.kwargs)):
             kwargs = without(instruction.kwargs, position)
@@ -264,7 +264,7 @@ def drop_arguments(program: Program) -> Iterator[Program]:
 def simplify_ops(program: Program) -> Iterator[Program]:
     """Replace an op by a plainer one of the same kind, on operands of the instruction.
 
-    Instructions with several results stay, since no plain op has several.
+    Instructions with several results are kept, since no plain op has several.
     """
     for index, instruction in enumerate(program.instructions):
         operands = list(dict.fromkeys(instruction.refs))
@@ -278,7 +278,7 @@ def simplify_ops(program: Program) -> Iterator[Program]:
 def _plainer(instruction: Instruction, operands: list[str]) -> Iterator[Instruction]:
     results = instruction.results
     kind = facts(resolve(instruction.op)).kind
-    # Each operand takes its turn, since the failure may need the second one alone.
+    # Each operand in turn, since the failure may need only the second one.
     for name in operands:
         operand = Ref(name)
         if kind is Kind.VIEW:
@@ -319,23 +319,23 @@ def _simpler(argument: Argument) -> Iterator[Argument]:
     if isinstance(argument, tuple):
         for index, element in enumerate(argument):
             yield from (put(argument, index, simpler) for simpler in _simpler(element))
-            if type(element) is int:  # a dimension of a shape, or a dim of a reduction
+            if type(element) is int:  # a size in a shape, or a dimension of a reduction
                 yield without(argument, index)
     elif isinstance(argument, bool):  # before int, since a bool is an int
         if argument:
             yield False
     elif isinstance(argument, int):
-        # Larger numbers too: with 0 a call can change nothing, or give a value without elements.
+        # Larger numbers too: with 0, a call may change nothing, or return no elements.
         yield from dict.fromkeys((0, 1, 2, -argument, argument // 2, argument - 1))
     elif isinstance(argument, float):
         yield from (0.0, 1.0, 2.0)
 
 
 def enlarge_empty_results(program: Program) -> Iterator[Program]:
-    """Give two numbers of a call that are 0 or 1 larger values at once.
+    """Replace two numbers 0 or 1 of a call by larger ones at the same time.
 
-    `unfold(x, 0, 0, 1)` has empty windows. With size 1 and step 2 the windows leave elements out
-    too, and there is something to see.
+    `unfold(x, 0, 0, 1)` has empty windows. With size 1 and step 2 the windows have elements, and
+    still leave some of `x` out.
     """
     for index, instruction in enumerate(program.instructions):
         small = [
@@ -350,20 +350,20 @@ def enlarge_empty_results(program: Program) -> Iterator[Program]:
 
 
 def rewire_uses(program: Program) -> Iterator[Program]:
-    """Use a value that is defined earlier, inputs first, in place of an argument or an output."""
+    """Replace an argument or an output by a value that is defined earlier, inputs first."""
     order = [view.name for view in program.inputs]
     for index, instruction in enumerate(program.instructions):
         for name in dict.fromkeys(instruction.refs):
             for earlier in order[: order.index(name)]:
                 yield program.with_instruction(index, _rewired(instruction, name, earlier))
-        order.extend(instruction.results)  # now, since an instruction cannot use its own results
+        order.extend(instruction.results)  # only now: an instruction cannot use its own results
     for index, name in enumerate(program.outputs):
         for earlier in order[: order.index(name)]:
             yield replace(program, outputs=put(program.outputs, index, earlier))
 
 
 def _rewired(instruction: Instruction, name: str, other: str) -> Instruction:
-    """The instruction with another value in place of each use of a name; its results stay."""
+    """The instruction with another value in place of a name, except in its results."""
     return replace(
         instruction,
         args=tuple(rename(value, {name: other}) for value in instruction.args),
@@ -375,7 +375,7 @@ def _rewired(instruction: Instruction, name: str, other: str) -> Instruction:
 
 
 def plain_gradients(program: Program) -> Iterator[Program]:
-    """Let calls run with gradients, and let inputs be computed from leaves: all, or one of them.
+    """Let calls run with gradients, and compute inputs from leaves: all of them, then single ones.
 
     Such an input is not static: no call computes a parameter or a buffer.
     """
@@ -395,15 +395,15 @@ def plain_gradients(program: Program) -> Iterator[Program]:
 
 # --- slices ---------------------------------------------------------------------------------------
 #
-# Each step offers halves of the program first, then quarters, and so on. So a long program becomes
-# short after a few questions, if the failure needs few of its instructions.
+# Each step tries halves of the program first, then quarters, and so on. So a long program is short
+# after a few checks, if the failure needs few of its instructions.
 
 
 def cut_tail(program: Program) -> Iterator[Program]:
     """Cut off instructions at the end: all, half of them, a quarter, down to one.
 
-    The outputs that are left are returned; or all values that what was cut off used, since a wrong
-    value may have reached an output only through that.
+    Return the remaining outputs; then also all values that the removed instructions used, since a
+    wrong value may have reached an output only through them.
     """
     count = len(program.instructions)
     for size in (count, *fractions(count)) if count else ():
@@ -418,7 +418,7 @@ def cut_tail(program: Program) -> Iterator[Program]:
 
 
 def slice_outputs(program: Program) -> Iterator[Program]:
-    """Keep a part of the outputs, with what they depend on: none, all, halves, down to one."""
+    """Keep some outputs and their dependencies: no outputs, all, halves, down to one."""
     outputs = program.outputs
     flow = DataFlow.of(program)
     if len(flow.needs) < len(program.instructions):  # an instruction raises
@@ -427,7 +427,7 @@ def slice_outputs(program: Program) -> Iterator[Program]:
     yield _behind(program, flow, ())
     yield _behind(program, flow, outputs)
     for size in fractions(len(outputs)):
-        # The last outputs first: values that are defined late show more of what went wrong.
+        # The last outputs first: a value defined late depends on more of the program.
         for end in range(len(outputs), 0, -size):
             part = outputs[max(end - size, 0) : end]
             yield _behind(program, flow, part)
@@ -435,7 +435,7 @@ def slice_outputs(program: Program) -> Iterator[Program]:
 
 
 def _behind(program: Program, flow: DataFlow, outputs: tuple[str, ...]) -> Program:
-    """The program with these outputs and what they depend on; without any, what inputs end as."""
+    """The program with these outputs and what they depend on; without outputs, writes to inputs."""
     names = outputs or tuple(view.name for view in program.inputs)
     kept = flow.backward(flow.behind(names, names))
     instructions = tuple(
@@ -445,9 +445,9 @@ def _behind(program: Program, flow: DataFlow, outputs: tuple[str, ...]) -> Progr
 
 
 def keep_neighbourhood(program: Program) -> Iterator[Program]:
-    """Keep the last instruction with those that are near it in the data flow.
+    """Keep the last instruction and those near it in the data flow.
 
-    `cut_tail` made it the last, so without it nothing fails.
+    After `cut_tail`, the failure needs the last instruction.
     """
     count = len(program.instructions)
     flow = DataFlow.of(program)
@@ -472,17 +472,17 @@ def cut_head(program: Program) -> Iterator[Program]:
 
 
 def _extracts(program: Program, flow: DataFlow, kept: set[int]) -> Iterator[Program]:
-    """Only these instructions. Other values that they use become inputs.
+    """Only these instructions, with the other values that they use as inputs.
 
-    First with the view ops between a value and what it is a view of. Then without: a view becomes
-    an input too, and shares its storage with others, as in the run.
+    First with the view ops between such a value and its base. Then without them: views become
+    inputs, too, and share storages as in the run.
     """
     yield _extract(program, flow, _with_views(program, flow, kept))
     yield _extract(program, flow, kept)
 
 
 def _with_views(program: Program, flow: DataFlow, kept: Collection[int]) -> set[int]:
-    """These instructions, and the view ops behind the values that they use."""
+    """These instructions, and the view ops that make the values that they use."""
     closure, waiting = set(kept), list(kept)
     while waiting:
         for name in program.instructions[waiting.pop()].refs:
@@ -501,7 +501,7 @@ def _extract(program: Program, flow: DataFlow, kept: set[int]) -> Program:
     made = [result for call in calls for result in call.results]
     shown = {*made, *(view.name for view in cut.inputs)}
     outputs = tuple(names[name] for name in program.outputs if names[name] in shown)
-    if program.outputs and not outputs:  # something must show what goes wrong
+    if program.outputs and not outputs:  # a wrong value must reach some output
         outputs = tuple(made)
     return replace(cut, outputs=outputs)
 
@@ -509,10 +509,10 @@ def _extract(program: Program, flow: DataFlow, kept: set[int]) -> Program:
 def _cut(
     program: Program, calls: Sequence[Instruction], values: dict[str, torch.Tensor]
 ) -> tuple[Program, dict[str, str]]:
-    """The program with these calls alone, on values of a run; and its name for each value.
+    """The program of only these calls, on values of a run; and its name for each value.
 
-    An op in place returns its argument. If the op goes, the argument takes the place of its result:
-    `values` are in the order of their definition, so it is the first name of the tensor.
+    An in-place op returns its argument. If the op is removed, the argument replaces its result:
+    `values` are in the order of their definition, so the argument is the tensor's first name.
     """
     first: dict[int, str] = {}
     names = {name: first.setdefault(id(tensor), name) for name, tensor in values.items()}
@@ -526,24 +526,24 @@ def _cut(
 
 # --- windows --------------------------------------------------------------------------------------
 #
-# `keep_window`: half of the instructions, in a row, on what eager had computed until there.
+# `keep_window`: half of the instructions, consecutive, on the values that eager computed before
+# them.
 #
-# A compile of 2,000 instructions costs a hundred times what one of 20 costs. Steps that cut one
-# end after the other ask about programs of nearly the full length until they are done. A window is
-# half as long, and the next one a quarter: all questions together cost about three compiles of the
-# whole. It also holds for failures that no value shows, such as errors. (Delta debugging by
-# levels: Misherghi and Su, "HDD", ICSE 2006; the levels here are halves of the program, since it
-# has no tree.)
+# A compile of 2,000 instructions costs a hundred times as much as one of 20. Steps that cut one end
+# after the other check programs of nearly the full length until they are done. A window is half as
+# long, and the next one a quarter: all checks together cost about three compiles of the whole. It
+# also works for failures that no value shows, such as errors. (Delta debugging by levels: Misherghi
+# and Su, "HDD", ICSE 2006; the levels here are halves of the program, since it has no tree.)
 
 
-SHORTEST = 16  # instructions: the other steps take few questions then
+SHORTEST = 16  # instructions: for fewer, the other steps need few checks
 
 
 def keep_window(program: Program) -> Iterator[Program]:
-    """Keep one half of the instructions, the other, or the half in the middle.
+    """Keep the first half of the instructions, the last, or the half in the middle.
 
-    What a window uses becomes inputs with the layouts and the sharing that eager had at its start;
-    first with the values of the fill, then with those of eager. It returns what is used after it.
+    The values that a window uses become inputs, with their layouts and sharing in eager; first with
+    the values of the fill, then with those of eager. Values that are used later are returned.
     """
     count = len(program.instructions)
     if count < SHORTEST:
@@ -590,7 +590,7 @@ def _windows(
 def _contents(
     inputs: Sequence[Input], storages: Sequence[Storage], tensors: Sequence[torch.Tensor]
 ) -> tuple[Storage, ...] | None:
-    """The storages with the values of these inputs; None if they are too long for that."""
+    """The storages with the values of these tensors; None if there are too many values."""
     made = list(storages)
     if sum(storage.length for storage in storages) > MOST_VALUES:
         return None

@@ -1,9 +1,9 @@
 """`PROGRAM`: how a `Program` is reduced.
 
-A step enumerates candidates: programs that are simpler than the given one in one respect. It need
-not know whether a candidate makes sense, since the reducer validates it and asks the predicate. So
-a step may be bold. It enumerates large changes before small ones, and each position in the same
-fraction of the program, since the reducer goes on at the position of its last success.
+A step enumerates candidates: programs that are simpler than the given one in one respect. A step
+need not know whether a candidate makes sense, since the reducer validates it and calls the
+predicate. A step enumerates large changes before small ones, and each position in the same fraction
+of the program, since the reducer continues at the position of its last success.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from aliasproof.reduction.reducer import Problem
 
 ReductionStep: TypeAlias = Callable[[Program], Iterator[Program]]
 
-# In the order in which they are tried. What removes most comes first, so that the later steps,
-# which have many candidates, work on a short program.
+# In this order. The steps that remove most come first, so that later steps, which have many
+# candidates, work on a short program.
 HALVES: tuple[ReductionStep, ...] = (instruction_steps.keep_window,)
 FEWER_INSTRUCTIONS: tuple[ReductionStep, ...] = (
     input_steps.plain_values,
@@ -59,9 +59,9 @@ STEPS: tuple[ReductionStep, ...] = HALVES + FEWER_INSTRUCTIONS + PLAINER_PARTS
 
 
 def write_at_the_end(program: Program) -> Iterator[Program]:
-    """Write to one value, and return the others. An alias too many makes one of them wrong.
+    """Write to one value, and return the others: this shows an alias that should not exist.
 
-    The program gets longer, and what is wrong easier to see.
+    The program gets longer, but its failure is easier to see.
     """
     names = [name for _, name in definitions(program)]
     for name in names:
@@ -70,15 +70,15 @@ def write_at_the_end(program: Program) -> Iterator[Program]:
         yield replace(program, instructions=(*program.instructions, write), outputs=outputs)
 
 
-# What may turn a failure into a better one. These programs are not simpler.
+# Steps that may turn a failure into a better one. Their programs are not simpler.
 BETTER: tuple[ReductionStep, ...] = (write_at_the_end,)
 
 
 def tidied(step: ReductionStep) -> ReductionStep:
-    """A step that offers the tidy versions of what another one offers.
+    """A step whose candidates are the tidy versions of another step's candidates.
 
-    So an input that no instruction uses is gone. If the failure needs it, because it shares a
-    storage, it gets a use. Otherwise Dynamo would drop it, and the failure with it.
+    They have no input that no instruction uses, since Dynamo would drop it, and the failure with
+    it. If the failure needs such an input, because it shares a storage, the input gets a use.
     """
 
     @functools.wraps(step)

@@ -1,4 +1,4 @@
-"""`Reducer`: from a failing program to a smaller one that fails in the same way."""
+"""`Reducer`: reduces a failing program to a smaller one that fails in the same way."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 T = TypeVar("T", bound=Hashable)
-# Enumerates what may make a program smaller, as `Problem.candidate` takes it.
+# Enumerates changes that may make a program smaller, in the form that `Problem.candidate` takes.
 Step: TypeAlias = Callable[[T], Iterable[Any]]
-# 0 for a program that does not fail as the first one. Above 0, a larger grade is a better failure.
+# 0 if a program does not fail as the first one. Above 0, a larger grade is a better failure.
 Predicate: TypeAlias = Callable[[T], int]
-# Gives the answers of a predicate for candidates, in their order. It may ask ahead.
+# Yields a predicate's grades of candidates, in their order. It may compute them ahead.
 Evaluate: TypeAlias = Callable[[Predicate[T], Iterable[T]], Generator[int, None, None]]
 
 
@@ -26,11 +26,11 @@ class Problem(Generic[T]):
 
     Each group of steps is repeated until it changes nothing, before the next one begins. The steps
     in `better` may turn a failure into a better one; their programs need not be smaller.
-    `candidate` is the program that an offer of a step makes of another program, or None if it is
-    not well formed. Programs are the same if their `canonical` form is. `is_smaller` compares one
-    with the `size` of another; the order is well-founded, or allows equal sizes. If a candidate is
-    rejected, others with the same `change` of the program are not asked about either, until nothing
-    else helps. `most` bounds the candidates of one reduction.
+    `candidate` applies an offer of a step to a program; None if the result is not well formed.
+    Programs are equal if their `canonical` forms are. `is_smaller` compares a program with the
+    `size` of another; the order is well-founded, or allows equal sizes. After a candidate is
+    rejected, others with the same `change` of the program are skipped, until nothing else helps.
+    `most` bounds the number of checked candidates.
     """
 
     groups: tuple[tuple[Step[T], ...], ...]
@@ -40,20 +40,20 @@ class Problem(Generic[T]):
     is_smaller: Callable[[T, Any], bool]
     canonical: Callable[[T], T] = lambda program: program
     change: Callable[[T, T], Hashable] | None = None
-    most: int = 2000  # far above what a fixpoint needs, a bound against surprises
+    most: int = 2000  # far above what a fixpoint needs
 
 
 def one_by_one(predicate: Predicate[T], candidates: Iterable[T]) -> Generator[int, None, None]:
-    """Ask about each candidate when its answer is wanted."""
+    """Check each candidate when its grade is requested."""
     for candidate in candidates:
         yield predicate(candidate)
 
 
 def ahead(executor: Executor, count: int) -> Evaluate[Any]:
-    """Ask about `count` candidates at a time in an executor, and take the answers in order.
+    """Check `count` candidates at a time in an executor, and yield the grades in order.
 
-    The result is that of a sequential reduction: each answer is a function of its candidate, and
-    the first success in the order of the candidates decides. What was asked ahead is given up.
+    The result equals that of a sequential reduction: each grade is a function of its candidate, and
+    the first success in the order of the candidates decides. Later checks are cancelled.
     """
 
     def evaluate(predicate: Predicate[T], candidates: Iterable[T]) -> Generator[int, None, None]:
@@ -75,7 +75,7 @@ def ahead(executor: Executor, count: int) -> Evaluate[Any]:
 
 @dataclass(slots=True)
 class StepStatistics:
-    """What one step cost and gave: candidates that the predicate was asked about, and seconds."""
+    """Cost and yield of one step: checked and accepted candidates, and seconds."""
 
     candidates: int = 0
     accepted: int = 0
@@ -91,7 +91,7 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Offer(Generic[T]):
-    """A candidate that is new, well formed and simpler than `current`, and where it was found."""
+    """A candidate that is new, well formed and simpler than `current`, and its place."""
 
     place: Place
     step: str
@@ -101,14 +101,14 @@ class Offer(Generic[T]):
 
 @dataclass(slots=True, kw_only=True)
 class ReductionCost:
-    """What the steps of a reduction cost and gave so far."""
+    """Cost and yield of the steps of a reduction so far."""
 
     passes: dict[str, StepStatistics] = field(default_factory=dict)
-    step: str = ""  # whose candidate was asked about last
+    step: str = ""  # the step whose candidate was checked last
 
     @property
     def tried(self) -> int:
-        """How many candidates the predicate was asked about."""
+        """How many candidates were checked."""
         return sum(spent.candidates for spent in self.passes.values())
 
     @property
@@ -127,40 +127,39 @@ class ReductionCost:
 
 @dataclass(slots=True)
 class Reducer(ReductionCost, Generic[T]):
-    """Makes `current` simpler as long as `predicate(current)` holds. Counts what it tried.
+    """Makes `current` simpler as long as `predicate(current)` holds. Counts the candidates.
 
-    The reducer is greedy. The steps of a `Problem` enumerate candidates and know nothing else. A
-    candidate becomes `current` if it was not asked about before, it is well formed, it is smaller
-    in the order of the problem, and the predicate holds for it. Its grade must not be below that of
-    `current`: a predicate may give a better failure a larger number than 1. No step can break these
-    properties:
+    The reducer is greedy. The steps of a `Problem` only enumerate candidates. A candidate becomes
+    `current` if it was not checked before, is well formed, is smaller in the order of the problem,
+    and the predicate holds for it. Its grade must not be below that of `current`: a predicate may
+    give a better failure a larger number than 1. No step can break these properties:
 
-    - *Soundness*. `current` always satisfies the predicate. That a candidate is defined in eager,
-      and fails in the same way as the first program, is the predicate's matter.
+    - *Soundness*. `current` always satisfies the predicate. The predicate must ensure that a
+      candidate is defined in eager, and fails in the same way as the first program.
     - *Progress*. Each accepted candidate is smaller, or it has a larger grade, of which there are
       few, or it is of equal size and new. So a reduction ends if each step ends, and `most` bounds
-      how often it asks the predicate.
+      the calls of the predicate.
     - *Better failures*. At a fixpoint, while the grade is below `best_grade`, the steps in `better`
       offer programs that are not smaller. One with a larger grade is accepted, and reduced in turn.
-    - *Determinism*. Nothing is random, and steps depend on `current` alone. The same program with
+    - *Determinism*. Nothing is random, and steps depend only on `current`. The same program with
       the same predicate reduces to the same result, with the same counts. That holds for each
-      `evaluate`: answers are taken in the order of the candidates, whoever computed them.
+      `evaluate`: grades are used in the order of the candidates, whichever thread computed them.
     - *Local minimum*. The result is a fixpoint: no candidate of any step is acceptable (unless
       `most` ended the search). A smaller failing program can still exist.
 
-    What makes it fast is the order of the questions:
+    The order of the checks makes it fast:
 
-    - *Large before small*. What removes most comes first: the steps that delete offer halves before
-      quarters, and quarters before single instructions or statements. So a program of 200
-      instructions is short after a few questions, and steps with many candidates find it so.
-    - *No restart*. After a success, a step goes on at the same position in the enumeration for the
-      new program. What comes before was just rejected, and one more edit seldom changes that. Since
-      the steps enumerate by halves, a position is a fraction of the program, and means the same in
-      a shorter one. What this misses is found in the next round, since rounds repeat until one
-      changes nothing.
-    - *Adaptivity*. After two successes in a row it goes back, and twice as far after each further
-      one: to larger changes, or to neighbours that could not go before.
-    - *No question twice*. Programs are compared in their canonical form.
+    - *Large before small*. The steps that remove most come first: deleting steps offer halves
+      before quarters, and quarters before single instructions or statements. So a program of 200
+      instructions is short after a few checks, before the steps with many candidates begin.
+    - *No restart*. After a success, a step continues at the same position in the enumeration for
+      the new program. Earlier candidates were just rejected, and one more edit seldom changes that.
+      Since the steps enumerate by halves, a position is a fraction of the program, and means the
+      same in a shorter one. Missed candidates are found in the next round, since rounds repeat
+      until one changes nothing.
+    - *Adaptivity*. After two successes in a row, it goes back, and twice as far after each further
+      success: to larger changes, or to neighbours that could not be removed before.
+    - *No repeated check*. Programs are compared in their canonical form.
     """
 
     problem: Problem[T]
@@ -176,9 +175,9 @@ class Reducer(ReductionCost, Generic[T]):
         """Reduce to a fixpoint of all steps and return the result in its canonical form."""
         self._asked.add(self.problem.canonical(self.current))
         before = None
-        # A success of a late group can make an earlier one succeed again, so all are repeated.
+        # A success of a late group can enable an earlier one, so all groups are repeated.
         while before != self.current or self._rejected_changes:
-            if before == self.current:  # what was needed then may not be needed now
+            if before == self.current:  # parts that were needed then may not be needed now
                 self._rejected_changes.clear()
             before = self.current
             for group in self.problem.groups:
@@ -203,11 +202,11 @@ class Reducer(ReductionCost, Generic[T]):
     def _next_success(
         self, steps: tuple[Step[T], ...], start: Place, *, better: bool = False
     ) -> tuple[Place, int] | None:
-        """Ask about the candidates from a place on, until one is accepted.
+        """Check the candidates from a place on, until one is accepted.
 
-        If `better`, only a larger grade is accepted, of a candidate that need not be smaller.
-        Returns its place, and how many were asked about. None at the end of the last step, or if
-        the predicate was asked often enough.
+        If `better`, only a larger grade is accepted, and the candidate need not be smaller. Returns
+        the place of the accepted one, and how many were checked. None at the end of the last step,
+        or if `most` candidates were checked.
         """
         if self.tried >= self.problem.most:
             return None
@@ -219,7 +218,7 @@ class Reducer(ReductionCost, Generic[T]):
                 offers.append(offer)
                 yield offer.candidate
 
-        # Closed at the first success: a parallel `evaluate` then gives up what it asked ahead.
+        # Closed at the first success: a parallel `evaluate` then cancels the checks ahead.
         with contextlib.closing(self.evaluate(self.predicate, candidates())) as grades:
             for grade in grades:
                 offer, now = offers.popleft(), time.perf_counter()
@@ -232,10 +231,10 @@ class Reducer(ReductionCost, Generic[T]):
         return None
 
     def _take(self, offer: Offer[T], grade: int, seconds: float, *, better: bool) -> bool:
-        """Note the answer about an offer. True if the candidate is accepted."""
+        """Record the grade of an offer. True if the candidate is accepted."""
         accepted = grade >= self.grade + better
         self.note(offer.step, seconds, accepted=accepted)
-        # What was rejected once stays rejected, since `current` only becomes smaller.
+        # A rejected candidate stays rejected, since `current` only becomes smaller.
         self._asked.add(self.problem.canonical(offer.candidate))
         if accepted:
             self.current, self.grade = offer.candidate, grade
@@ -246,7 +245,7 @@ class Reducer(ReductionCost, Generic[T]):
     def _offers(
         self, steps: tuple[Step[T], ...], start: Place, *, better: bool
     ) -> Iterator[Offer[T]]:
-        """What the steps offer from a place on, each program once."""
+        """The candidates of the steps from a place on, each program once."""
         problem, current = self.problem, self.current
         size = problem.size(current)
         offered: set[T] = set()

@@ -1,8 +1,8 @@
 """`PYTHON`: how a `PythonProgram` is reduced, on its syntax.
 
-A pass lists edits of the tree. Without a run, a candidate is refused if it is no program, if it is
-larger, if it reads a name that nothing binds, and if it was refused before. So passes need not know
-what a name or a block means.
+A pass lists edits of the tree. A candidate is refused without a run if it is no valid program, is
+larger, reads a name that nothing binds, or was refused before. So passes need not know the meaning
+of a name or a block.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from aliasproof.reduction.syntax_trees import (
 
 # --- inlined calls --------------------------------------------------------------------------------
 #
-# Calls of functions, methods and lambdas written out where they are; loops as their first pass.
+# Calls of functions, methods and lambdas are replaced by their bodies, loops by their first pass.
 
 
 Callee: TypeAlias = ast.FunctionDef | ast.Lambda
@@ -54,7 +54,7 @@ _LONGEST_RANGE = 3
 
 
 def inline_calls(tree: ast.Module) -> list[Edit]:
-    """The body of a function, a method or a lambda in place of its call."""
+    """Replace a call by the body of the function, method or lambda."""
     functions, methods = _callees(tree)
     return [
         functools.partial(_inline, path=path, callee=callee)
@@ -65,7 +65,7 @@ def inline_calls(tree: ast.Module) -> list[Edit]:
 
 
 def _callees(tree: ast.Module) -> tuple[dict[str, Path], dict[str, list[Path]]]:
-    """Where functions and lambdas are, by name, and methods, `forward` under no name as well."""
+    """Paths of functions and lambdas, by name, and of methods; `forward` also under the name ""."""
     functions: dict[str, Path] = {}
     methods: dict[str, list[Path]] = {}
     for path, node in nodes(tree):
@@ -106,7 +106,7 @@ def _inline(tree: ast.Module, path: Path, callee: Path) -> None:
         raise LookupError("it is not run once, as a part of a simple statement")
     first, body, value = _bound_body(call, made)
     replace_at(tree, path, value)
-    # Nothing is left of a statement that was the call alone.
+    # Nothing is left of a statement that was only the call.
     done = isinstance(statement, ast.Expr) and statement.value is value and is_plain(value)
     new = [*first, *body, *([] if done else [statement])]
     replace_at(tree, where, *(new or [ast.Pass()]))
@@ -114,7 +114,7 @@ def _inline(tree: ast.Module, path: Path, callee: Path) -> None:
 
 
 def _bound_body(call: ast.Call, made: Callee) -> tuple[list[ast.stmt], list[ast.stmt], ast.expr]:
-    """Assignments of parameters, the body without its return, and what is returned."""
+    """Assignments of parameters, the body without its return, and the returned expression."""
     values = _values(call, made)
     if isinstance(made, ast.Lambda):
         body, result = [], copy.deepcopy(made.body)
@@ -140,7 +140,7 @@ def _bound_body(call: ast.Call, made: Callee) -> tuple[list[ast.stmt], list[ast.
 
 
 def _values(call: ast.Call, made: Callee) -> dict[str, ast.expr]:
-    """The value of each parameter. Raises `LookupError` if the call does not give them in order."""
+    """The value of each parameter. Raises `LookupError` if the arguments are not in order."""
     names = [it.arg for it in made.args.args]
     given = [*call.args]
     if names[:1] == ["self"]:
@@ -155,7 +155,7 @@ def _values(call: ast.Call, made: Callee) -> dict[str, ast.expr]:
 
 
 def _forget(tree: ast.Module, made: Callee) -> None:
-    """Delete a function that is not named any more."""
+    """Delete a function that is no longer named."""
     if isinstance(made, ast.FunctionDef):
         attributes = {it.attr for it in ast.walk(tree) if isinstance(it, ast.Attribute)}
         if not reads(tree, made.name) and made.name not in attributes:
@@ -171,7 +171,7 @@ def _forget(tree: ast.Module, made: Callee) -> None:
 
 
 def unroll_loops(tree: ast.Module) -> list[Edit]:
-    """A loop as all of its passes over a short range; then as its first pass."""
+    """Unroll a short loop; or replace a loop, or a comprehension, by its first pass."""
     edits: list[Edit] = []
     for path, node in nodes(tree):
         if isinstance(node, ast.For):
@@ -183,7 +183,7 @@ def unroll_loops(tree: ast.Module) -> list[Edit]:
 
 
 def _length(items: ast.expr) -> int:
-    """How many items are written out: of a range or a list."""
+    """How many passes an unrolled loop has: the length of a range or a list, else 0."""
     if isinstance(items, ast.List | ast.Tuple):
         return len(items.elts)
     text = re.fullmatch(r"range\((\d+)\)", ast.unparse(items))
@@ -204,7 +204,7 @@ def _unroll(tree: ast.Module, path: Path, passes: range) -> None:
 
 
 def _first_item(tree: ast.Module, path: Path) -> None:
-    """The first item alone in place of a comprehension."""
+    """Replace a comprehension by a list of only its first item."""
     made = at(tree, path)
     assert isinstance(made, ast.ListComp | ast.GeneratorExp)
     (loop,) = made.generators
@@ -217,7 +217,7 @@ def _first_item(tree: ast.Module, path: Path) -> None:
 
 
 def _bind(block: ast.Module, target: ast.expr, value: ast.expr) -> list[ast.stmt]:
-    """Put a value in place of a variable of a loop; the assignments that are needed before."""
+    """Replace a loop variable by a value; return the assignments that this needs."""
     if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
         pairs = zip(target.elts, value.elts, strict=True)
         return [it for one, other in pairs for it in _bind(block, one, other)]
@@ -253,21 +253,21 @@ def _subscript(value: ast.expr, index: int) -> ast.expr:
 
 # --- spread objects -------------------------------------------------------------------------------
 #
-# Objects and containers that `program` gets, as their parts; globals as arguments.
+# Objects and containers that `program` gets are replaced by their parts, globals by arguments.
 
 
-Key: TypeAlias = str | int  # the name of an attribute, or what a container is indexed by
+Key: TypeAlias = str | int  # the name of an attribute, or the key or index of an item
 
 
 def spread_arguments(tree: ast.Module) -> list[Edit]:
-    """An argument that is an object or a container as those of its parts that are used."""
+    """Replace an argument that is an object or a container by the parts that are used."""
     count = len(function(tree, COMPILED).args.args)
     return [functools.partial(_spread, index=index) for index in range(count)]
 
 
 @dataclass(frozen=True, slots=True)
 class _Whole:
-    """The parts of what `program` gets for a parameter, and the variable, if it is one."""
+    """The parts of an argument of `program`; its variable and assignment, if it is a variable."""
 
     parts: Mapping[Key, ast.expr]
     name: str = ""
@@ -284,7 +284,7 @@ def _spread(tree: ast.Module, index: int) -> None:
     ]
     compiled.args.args[index:index] = [ast.arg(_name(parameter, key)) for key in keys]
     for call, whole in zip(sites, wholes, strict=True):
-        # A part of a variable gets a name: callers see it afterwards.
+        # A part of a variable gets a name, since callers read it after the call.
         call.args[index:index] = [
             ast.Name(_name(whole.name, key), ast.Load()) if whole.name else whole.parts[key]
             for key in keys
@@ -297,7 +297,7 @@ def _spread(tree: ast.Module, index: int) -> None:
 def _make_parts(
     tree: ast.Module, calls: ast.FunctionDef, whole: _Whole, keys: Sequence[Key]
 ) -> None:
-    """Assign those parts of a variable that are used, in place of the variable."""
+    """Replace the assignment of a variable by assignments of the parts that are used."""
     used = {*keys, *_take_parts(calls, whole.name)} & whole.parts.keys()
     new = [
         ast.Assign([ast.Name(_name(whole.name, key), ast.Store())], value)
@@ -317,7 +317,7 @@ def _name(name: str, key: Key) -> str:
 
 
 def _whole(tree: ast.Module, calls: ast.FunctionDef, argument: ast.expr) -> _Whole:
-    """What a call passes. Raises `LookupError` if its parts are not known."""
+    """The argument of a call and its parts. Raises `LookupError` if these are not known."""
     if not isinstance(argument, ast.Name):
         return _Whole(_parts_by_key(tree, argument))
     made = [
@@ -331,7 +331,7 @@ def _whole(tree: ast.Module, calls: ast.FunctionDef, argument: ast.expr) -> _Who
 
 
 def _parts_by_key(tree: ast.Module, value: ast.expr) -> dict[Key, ast.expr]:
-    """The parts of an object or a container where it is made."""
+    """The parts of an object or a container, from the expression that makes it."""
     if isinstance(value, ast.List | ast.Tuple):
         count = len(value.elts)
         return {index: value.elts[index] for index in range(-count, count)}
@@ -370,9 +370,9 @@ def _set_by(init: ast.FunctionDef) -> Iterator[tuple[str, ast.expr]]:
 
 
 def _take_parts(made: ast.FunctionDef, name: str) -> list[Key]:
-    """Put a name in place of each attribute or item of a variable; the keys that were used.
+    """Replace each attribute or item of a variable by a name; return the keys that were used.
 
-    Raises `LookupError` if the variable is used as a whole, other than as an argument of `program`.
+    Raises `LookupError` if the variable is read as a whole, other than as an argument of `program`.
     """
     keys: dict[Key, None] = {}
     for path, node in list(nodes(made)):
@@ -402,7 +402,7 @@ def _key(node: ast.AST, name: str) -> Key | None:
 
 
 def pass_globals(tree: ast.Module) -> list[Edit]:
-    """A global tensor as an argument of `program`, made in the call."""
+    """Replace a global tensor by an argument of `program`, made in the call."""
     names = [
         target.id
         for statement in tree.body
@@ -447,7 +447,7 @@ def _replace_by(tree: ast.AST, path: Path, node: ast.AST) -> None:
 
 
 def shorten_results(tree: ast.Module) -> list[Edit]:
-    """What `program` returns with one item less; a single item without its container."""
+    """Remove an item of what `program` returns; or return one item without its container."""
     edits: list[Edit] = []
     for path, node in nodes(tree):
         value = node.value if isinstance(node, ast.Return) else None
@@ -470,7 +470,7 @@ def _drop_key(tree: ast.AST, path: Path, index: int) -> None:
 
 
 def _only(tree: ast.Module, path: Path, index: int) -> None:
-    """One item in place of the container that is returned, and of what callers take out of it."""
+    """Return one item in place of the container, and adapt the callers that take that item."""
     node = at(tree, path)
     if isinstance(node, ast.Dict):
         key, value = node.keys[index], node.values[index]
@@ -496,7 +496,7 @@ def _only(tree: ast.Module, path: Path, index: int) -> None:
 
 
 def unwrap_blocks(tree: ast.Module) -> list[Edit]:
-    """The body of a block in place of the block, or its other branch."""
+    """Replace a block by its body, or by its other branch."""
     kinds = (ast.For, ast.While, ast.If, ast.With, ast.Try)
     return [
         functools.partial(_unwrap, path=path, inner=inner, field=field)
@@ -511,7 +511,7 @@ def _unwrap(tree: ast.Module, path: Path, inner: Path, field: str) -> None:
 
 
 def inline_names(tree: ast.Module) -> list[Edit]:
-    """The value of a name that is read once, or that is a name itself, in its place."""
+    """Replace a name by its value, if it is read once or the value is a plain expression."""
     return [
         functools.partial(edit, path=path, name=node.targets[0].id)
         for path, node in nodes(tree)
@@ -530,7 +530,7 @@ def _inline_name(tree: ast.Module, path: Path, name: str) -> None:
 
 
 def _return_early(tree: ast.Module, path: Path, name: str) -> None:
-    """The return after a block in place of the assignment at the end of the block."""
+    """Move the return after a block to the assignment at the end of the block."""
     made, (field, index) = at(tree, path), path[-2]
     assert isinstance(made, ast.Assign)
     assert index is not None
@@ -544,7 +544,7 @@ def _return_early(tree: ast.Module, path: Path, name: str) -> None:
 
 
 def drop_arguments(tree: ast.Module) -> list[Edit]:
-    """`program` without one of its parameters, and each call without the argument."""
+    """Remove a parameter of `program`, and the argument in each call."""
 
     def edit(tree: ast.Module, index: int) -> None:
         del function(tree, COMPILED).args.args[index]
@@ -559,7 +559,7 @@ def drop_arguments(tree: ast.Module) -> list[Edit]:
 
 
 def simplify_expressions(tree: ast.Module) -> list[Edit]:
-    """A part of an expression in place of the whole; outer expressions are tried first."""
+    """Replace an expression by a part of it; outer expressions are tried first."""
     return [
         functools.partial(_replace_by, path=path, node=part)
         for path, node in nodes(tree)
@@ -589,14 +589,14 @@ def _parts(node: ast.expr) -> Iterator[ast.expr]:
 
 
 def _is_module(node: ast.expr) -> bool:
-    """Whether it is `torch`, or what is in it: no value of a program."""
+    """Whether it is `torch`, or a module or class in it, and so no value of a program."""
     if isinstance(node, ast.Attribute):
         return _is_module(node.value)
     return ast.unparse(node) in ("torch", "super()")
 
 
 def drop_items(tree: ast.Module) -> list[Edit]:
-    """A list, a call, a dict or a class with one item less."""
+    """Remove an item of a list, a call, a dict or a class."""
     edits: list[Edit] = []
     for path, node in nodes(tree):
         name, index = path[-1]
@@ -614,7 +614,7 @@ def drop_items(tree: ast.Module) -> list[Edit]:
 
 
 def simplify_tensors(tree: ast.Module) -> list[Edit]:
-    """A small tensor in place of what makes one."""
+    """Replace an expression that makes a tensor by a small tensor."""
     return [
         functools.partial(_replace_by, path=path, node=ast.parse(text, mode="eval").body)
         for path, node in nodes(tree)
@@ -624,7 +624,7 @@ def simplify_tensors(tree: ast.Module) -> list[Edit]:
 
 
 def _makes(node: ast.Call) -> bool:
-    """Whether it is a function of torch that makes a tensor, or a method of what it made."""
+    """Whether it is a function of torch that makes a tensor, or a method of such a tensor."""
     made = node.func
     while isinstance(made, ast.Attribute) and isinstance(made.value, ast.Call):
         made = made.value.func
@@ -634,19 +634,19 @@ def _makes(node: ast.Call) -> bool:
 # --- deleted statements, and all passes -----------------------------------------------------------
 
 
-# The lines that a candidate lacks, and those that it has instead.
+# The lines that the candidate lost, and those that it gained, with counts.
 Change: TypeAlias = tuple[frozenset[tuple[str, int]], frozenset[tuple[str, int]]]
 SyntaxPass: TypeAlias = Callable[[ast.Module], list[Edit]]
 _NO_PLACE = (LookupError, AttributeError, TypeError, ValueError, AssertionError)
 
 
 def print_plainly(tree: ast.Module) -> list[Edit]:
-    """The program in the form in which trees are printed."""
+    """Print the program as `ast.unparse` does."""
     return [lambda tree: None]
 
 
 def delete_statements(tree: ast.Module) -> list[Edit]:
-    """Consecutive statements of a block less, from half of them down to one, the last ones first.
+    """Delete consecutive statements of a block, from half of them down to one, the last ones first.
 
     The blocks in `calls` and in `program` come before the module and the blocks in other functions.
     """
@@ -683,13 +683,13 @@ def _edited(program: PythonProgram, edit: Edit) -> PythonProgram | None:
     try:
         edit(tree)
         edited = PythonProgram(ast.unparse(ast.fix_missing_locations(tree)) + "\n")
-    except (UserError, *_NO_PLACE):  # the edit has no meaning there, or the tree has none
+    except (UserError, *_NO_PLACE):  # the edit does not apply, or gives no valid program
         return None
     return edited if is_complete(ast.parse(edited.source)) else None
 
 
 def size(program: PythonProgram) -> tuple[int, int]:
-    """Statements, then nodes of the syntax: what a reader has to understand."""
+    """Number of statements; then of syntax nodes and characters."""
     nodes = list(ast.walk(ast.parse(program.source)))
     return sum(isinstance(node, ast.stmt) for node in nodes), len(nodes) + len(program.source)
 
@@ -700,7 +700,7 @@ def _change(before: PythonProgram, after: PythonProgram) -> Change:
 
 
 FEWER_STATEMENTS = (print_plainly, drop_unused, delete_statements, unwrap_blocks)
-# What is written out may leave more to delete.
+# Expanded calls and loops may leave more to delete.
 PLAINER_PARTS: tuple[SyntaxPass, ...] = (
     drop_unused,
     delete_statements,

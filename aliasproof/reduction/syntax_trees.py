@@ -1,4 +1,4 @@
-"""Trees of Python's syntax: places in them and their edits, names, and what is never used."""
+"""Trees of Python's syntax: paths, edits, names, and unused definitions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from aliasproof.ir.python_program import CALLS, COMPILED
 
 # Changes a copy of the tree, in place.
 Edit: TypeAlias = Callable[[ast.Module], None]
-# Where a node is: the fields and indices from the module down to it.
+# A path to a node: the fields and indices from the module down to it.
 Path: TypeAlias = tuple[tuple[str, int | None], ...]
 
 
@@ -40,7 +40,7 @@ def at(tree: ast.AST, path: Path) -> ast.AST:
 
 
 def replace_at(tree: ast.AST, path: Path, *new: ast.AST) -> None:
-    """Put nodes in the place of one; several only in a list."""
+    """Replace a node by others; by several only in a list."""
     parent, (name, index) = at(tree, path[:-1]), path[-1]
     if index is None:
         (node,) = new
@@ -50,7 +50,7 @@ def replace_at(tree: ast.AST, path: Path, *new: ast.AST) -> None:
 
 
 def delete_at(tree: ast.AST, path: Path, length: int = 1) -> None:
-    """Delete that many items of a list, the last of which is at the path."""
+    """Delete `length` items of a list, of which the last is at the path."""
     parent, (name, index) = at(tree, path[:-1]), path[-1]
     items = getattr(parent, name)
     assert index is not None
@@ -74,7 +74,7 @@ def statement_of(tree: ast.AST, path: Path) -> Path:
 
 
 def blocks_of(statement: ast.stmt) -> list[tuple[Path, str]]:
-    """The lists of statements in a statement: where the node is that has one, and its field."""
+    """The lists of statements in a statement: the path of the node that has one, and its field."""
     found = [((), it) for it in ("body", "orelse", "finalbody") if getattr(statement, it, [])]
     handlers = getattr(statement, "handlers", [])
     return [*found, *(((("handlers", index),), "body") for index, _ in enumerate(handlers))]
@@ -121,12 +121,12 @@ class _Substitution(ast.NodeTransformer):
 
 
 def substitute(node: ast.AST, values: Mapping[str, ast.expr]) -> None:
-    """Put these values in place of names. Raises `LookupError` if such a name is written."""
+    """Replace names by these values. Raises `LookupError` if such a name is written."""
     _Substitution(values).visit(node)
 
 
 def is_plain(node: ast.AST) -> bool:
-    """Whether it can be written twice: a name, a number, an attribute of a name."""
+    """Whether an expression may be duplicated: a name, a constant, an attribute of a name."""
     if isinstance(node, ast.Attribute):
         return is_plain(node.value)
     return isinstance(node, ast.Name | ast.Constant)
@@ -143,9 +143,9 @@ _ALWAYS = frozenset(dir(builtins)) | {"torch"}
 
 
 def is_complete(tree: ast.Module) -> bool:
-    """Whether each name is bound before it is read, and `program` gets as many values as it takes.
+    """Whether each name is bound before it is read, and calls of `program` fit its parameters.
 
-    The branches of a condition count as one, and a later pass of a loop as the first.
+    The branches of a condition count as one sequence, and later passes of a loop as the first one.
     """
     try:
         count = len(function(tree, COMPILED).args.args)
@@ -171,7 +171,7 @@ def bound(scope: ast.AST) -> Iterator[str]:
 
 
 def _within(scope: ast.AST) -> Iterator[ast.AST]:
-    """All nodes of a scope, and the scopes in it without what is in them."""
+    """All nodes of a scope, including nested scopes but not their contents."""
     for child in ast.iter_child_nodes(scope):
         yield child
         if not isinstance(child, _SCOPES):
@@ -179,9 +179,9 @@ def _within(scope: ast.AST) -> Iterator[ast.AST]:
 
 
 class _ReadNames(ast.NodeVisitor):
-    """Walks in the order in which Python runs. Raises `LookupError` for a name that is not `known`.
+    """Walks in the order of execution. Raises `LookupError` for a name that is not `known`.
 
-    Functions may also read what is `visible` when they run.
+    Functions may also read names that are `visible` when they run.
     """
 
     def __init__(self, known: set[str], visible: set[str]) -> None:
@@ -217,7 +217,7 @@ class _ReadNames(ast.NodeVisitor):
         self.known.update(alias.name for alias in node.names)
 
     def visit_ListComp(self, node: ast.ListComp | ast.DictComp | ast.GeneratorExp) -> None:
-        self.known.update(bound(node))  # it is written after what reads it
+        self.known.update(bound(node))  # in the source, the binding is after its uses
         self.generic_visit(node)
 
     visit_DictComp = visit_GeneratorExp = visit_ListComp  # noqa: N815 - as `ast` has it
@@ -239,7 +239,7 @@ class _ReadNames(ast.NodeVisitor):
         self.visit_all(scope.args.defaults)
         inner = set(bound(scope))
         parameters = {it.arg for it in ast.walk(scope.args) if isinstance(it, ast.arg)}
-        # It runs later, when all names around it may be bound.
+        # The function runs later, when all names around it may be bound.
         around = (self.visible | self.known) - (inner - parameters) | parameters
         _ReadNames(around, self.visible | inner).visit_all(body)
 
@@ -251,7 +251,7 @@ _HOOKS = ("__init__", "forward", "backward")
 
 
 def drop_unused(tree: ast.Module) -> list[Edit]:
-    """All that is unused at once; then each kind of it."""
+    """Remove everything that is unused; then only one kind of it."""
     return [functools.partial(_drop, kinds=kinds) for kinds in (KINDS, *((it,) for it in KINDS))]
 
 
@@ -264,7 +264,7 @@ def _drop(tree: ast.Module, kinds: tuple[Callable[[ast.Module], bool], ...]) -> 
 
 
 def _named(tree: ast.AST) -> set[str]:
-    """All that is read: names, attributes, and strings, such as those of buffers."""
+    """All names and attributes that are read."""
     loads = [it for it in ast.walk(tree) if isinstance(getattr(it, "ctx", None), ast.Load)]
     names = {it.id for it in loads if isinstance(it, ast.Name)}
     return names | {it.attr for it in loads if isinstance(it, ast.Attribute)}
@@ -310,7 +310,7 @@ def attributes(tree: ast.Module) -> bool:
 
 
 def attribute_of(statement: ast.stmt) -> tuple[str | None, ast.expr]:
-    """The name and the value of `self.name = value`, or of a buffer; None for what is neither."""
+    """The name and value of `self.name = value`, or of a registered buffer; else no name."""
     if isinstance(statement, ast.Assign) and isinstance(
         target := statement.targets[0], ast.Attribute
     ):
@@ -348,7 +348,7 @@ def parameters(tree: ast.Module) -> bool:
 
 
 def results(tree: ast.Module) -> bool:
-    """Delete what `program` computes without a write, and does not read."""
+    """Delete values that `program` computes without a write and never reads."""
     compiled = function(tree, COMPILED)
 
     def unused() -> Iterator[ast.stmt]:
