@@ -1,1 +1,1 @@
-"""`minimize`: the smallest program on which a check still finds the same."""
+"""`minimize`: the smallest program on which a check still finds the same difference."""

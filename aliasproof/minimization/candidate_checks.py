@@ -1,7 +1,6 @@
-"""A reduction on several workers, and whether a candidate is interesting.
+"""A reduction on several workers, and the checks whether a candidate is interesting.
 
-That is asked in isolated processes, or of a script. Both kinds of check are called in several
-threads at once, one per worker.
+A check runs in isolated processes, or is a script. Several threads call it at once, one per worker.
 """
 
 from __future__ import annotations
@@ -41,18 +40,18 @@ if TYPE_CHECKING:
     from aliasproof.campaigns.failure.failure import Kept
     from aliasproof.minimization.minimize_python import KeptPython
 
-# By name: the function runs in the other processes.
+# A name, since the function runs in other processes.
 CALL = "operator:call"
-_LONGEST_WAIT = 0.05  # seconds between two looks at limits
+_LONGEST_WAIT = 0.05  # seconds between two checks of limits
 
 
 class CandidateCheck(Protocol):
-    """Says whether a candidate is interesting, in any thread."""
+    """Grades a candidate: 0 if it is not interesting. Any thread may call it."""
 
     def __call__(self, candidate: Any, /) -> int: ...
 
     def stop(self) -> None:
-        """Give up all checks that are under way."""
+        """Cancel all running checks."""
 
 
 @dataclass(slots=True)
@@ -64,14 +63,14 @@ class _Worker:
 
 
 class Stopped(Exception):
-    """A check was given up, since the reduction ends."""
+    """A check was cancelled, since the reduction ends."""
 
 
 @dataclass(slots=True)
 class TargetCheck:
-    """Tries candidates on a target, each in a process that can die or hang.
+    """Tries candidates on a target, each in a process that may die or hang.
 
-    `preparation` is the name of a function, and its arguments: what such a process runs first.
+    `preparation` is the name of a function and its arguments: each process calls it first.
     `mistakes` counts candidates on which aliasproof itself failed; they are not interesting.
     """
 
@@ -92,7 +91,7 @@ class TargetCheck:
             yield
         finally:
             self.stop()
-            # Each thread puts its worker back as soon as it sees the flag.
+            # Each thread returns its worker as soon as it sees the flag.
             for _ in range(workers):
                 self._idle.get().process.stop()
 
@@ -142,10 +141,10 @@ class TargetCheck:
 
 @dataclass(frozen=True, slots=True)
 class ScriptCheck:
-    """Asks a script of the user, as C-Reduce does: exit status 0 says that it is interesting.
+    """Runs a script of the user, as C-Reduce does: a candidate is interesting at exit status 0.
 
     The script runs in a new folder, with `program.py` and `program.json` as arguments. After
-    `seconds`, it is ended with all that it started.
+    `seconds`, it is killed with all processes that it started.
     """
 
     script: Path
@@ -189,7 +188,7 @@ class ScriptCheck:
 
 
 def file_source(program: AnyProgram) -> str:
-    """A file of Python; of a `Program`, one that `aliasproof check` takes, with its inputs."""
+    """A Python file; for a `Program`, with its inputs, as `aliasproof check` takes it."""
     if isinstance(program, PythonProgram):
         return program.source
     head = "import torch\n\naten = torch.ops.aten\n\n\n"
@@ -198,17 +197,16 @@ def file_source(program: AnyProgram) -> str:
 
 # --- remembered checks ----------------------------------------------------------------------------
 #
-# Both checks are called in several threads at once, as what they ask is.
+# `RememberedCheck` and `RepeatedCheck` are thread-safe, as the checks that they wrap.
 
 
 @dataclass(slots=True)
 class RememberedCheck:
-    """Asks about each program once, and writes the answer to a file as soon as it is there.
+    """Checks each program once, and immediately appends its grade to a file.
 
-    A reduction asks the same questions in the same order, so a command that resumes reuses the
-    cached answers and continues where it stopped. `remembered` counts them. The first line of the
-    file is the question that the others answer. Without a file, answers are kept as long as this
-    process runs.
+    A reduction makes the same checks in the same order, so a command that resumes reuses the cached
+    grades and continues where it stopped. `remembered` counts the reused grades. The first line of
+    the file describes the check. Without a file, grades are cached only in this process.
     """
 
     check: CandidateCheck
@@ -222,16 +220,16 @@ class RememberedCheck:
     def with_file(
         cls, check: CandidateCheck, path: Path | None, question: Mapping[str, object]
     ) -> Iterator[RememberedCheck]:
-        """Read the answers in a file, and append to it until the context ends.
+        """Read the grades in a file, and append to it until the context ends.
 
-        Raises `UserError` if they answer another question, or the file cannot be written.
+        Raises `UserError` if they are of another check, or if the file cannot be written.
         """
         if path is None:
             yield cls(check)
             return
         answers = _answers_of(path, question) if path.exists() else {}
         try:
-            # Written anew: what was killed in the middle of a line left a part of one.
+            # The file is rewritten: a killed process may have left a partial line.
             lines = [json.dumps(question), *(f"{digest} {it}" for digest, it in answers.items())]
             partial = path.with_name(f"{path.name}.partial")
             partial.write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -275,16 +273,16 @@ def _answers_of(path: Path, question: Mapping[str, object]) -> dict[str, int]:
             f" {', '.join(f'{key} {shown(other.get(key))}' for key in differing)}; name a new file"
         )
     lines = (line.split(" ") for line in rest.splitlines())
-    # The last line may be a part of one.
+    # The last line may be partial.
     return {it[0]: int(it[1]) for it in lines if len(it) == 2 and it[1].isdecimal()}
 
 
 @dataclass(slots=True)
 class RepeatedCheck:
-    """Asks so many `times` about each program: it is interesting if all runs say so.
+    """Checks each program `times` times: it is interesting if all runs find it interesting.
 
-    A program that shows it in some runs alone is flaky. If that is the one to reduce, the others
-    need to show it in one of the runs.
+    A program that is interesting only in some runs is flaky. If the first program is flaky, one
+    interesting run suffices for a candidate.
     """
 
     check: CandidateCheck
@@ -292,7 +290,7 @@ class RepeatedCheck:
     flaky: bool = False
 
     def showing(self, program: AnyProgram) -> int:
-        """In how many of the runs a program is interesting."""
+        """In how many runs a program is interesting."""
         return sum(self.check(program) > 0 for _ in range(self.times))
 
     def __call__(self, candidate: AnyProgram, /) -> int:
@@ -311,9 +309,9 @@ class RepeatedCheck:
 
 @dataclass(frozen=True, slots=True)
 class Minimized(Generic[P]):
-    """The smallest program that was found, and what it cost.
+    """The smallest program that was found, and its cost.
 
-    `again` says in how many further runs it was interesting, if that was asked.
+    `again` is the number of further runs in which it was interesting; None if there were none.
     """
 
     program: P
@@ -325,7 +323,7 @@ class Minimized(Generic[P]):
 
     @property
     def grade(self) -> int:
-        """How good a failure the program is, as the check says it."""
+        """The grade of the program: a larger one is a better failure."""
         return self.reducer.grade
 
 
@@ -339,9 +337,9 @@ def minimize(
 ) -> Minimized[P]:
     """Reduce a program that the check finds interesting.
 
-    The result does not depend on the number of workers. Ctrl-C and SIGTERM end it with the best
-    program so far. `listener` is called before the first candidate and after each one. `again` is
-    asked about the result at the end.
+    The result does not depend on the number of workers. Ctrl-C and SIGTERM end the reduction with
+    the best program so far. `listener` is called before the first candidate and after each one.
+    `again` is called with the result at the end.
     """
     problem: Problem[Any] = PROGRAM if isinstance(program, Program) else PYTHON
     started, interrupted, showing = time.monotonic(), False, None
@@ -364,7 +362,7 @@ def minimize(
         except KeyboardInterrupt:
             interrupted = True
         finally:
-            check.stop()  # what was asked ahead need not end
+            check.stop()  # cancels the checks ahead
     seconds = time.monotonic() - started
     best: P = problem.canonical(reducer.current)
     return Minimized(best, program, reducer, seconds, interrupted, showing)

@@ -1,6 +1,6 @@
 """The part of a reduction that runs Python programs, in isolated processes.
 
-They are those of findings of `hunt`, and those that a user's file becomes.
+These programs are findings of `hunt`, or come from a user's file.
 """
 
 from __future__ import annotations
@@ -30,28 +30,28 @@ from aliasproof.user_code.user_file import FileNames, UserFunction
 
 @dataclass(frozen=True, slots=True)
 class KeptPython:
-    """What each candidate must show: a symptom, as `Kept` has it; and what eager raises, if so.
+    """What a candidate must show: a symptom as in `Kept`, and the error that eager raises, if any.
 
-    With `past_known`, it shows that while the known bugs of torch are patched.
+    With `past_known`, it must show this while the known bugs of torch are patched.
     """
 
     symptom: Symptom
     raised: str | None = None
     past_known: bool = False
 
-    cause = None  # the symptom stays, also that of a known bug
+    cause = None  # the symptom is kept, even if it is that of a known bug
 
     @property
     def grades(self) -> tuple[Symptom]:
-        """As those of `Kept`."""
+        """The only grade; see `Kept`."""
         return (self.symptom,)
 
     def grade(self, program: PythonProgram) -> int:
-        """1 if a program shows it."""
+        """1 if a program shows the symptom, else 0."""
         return int(self.of_first(program) is not None)
 
     def of_first(self, program: PythonProgram) -> KeptPython | None:
-        """What programs that are made of this one must show; None if it does not show it."""
+        """What programs reduced from this one must show; None if it does not show the symptom."""
         fails = FailsAlike(self.symptom, self.raised)
         with patched(known_bugs().values() if self.past_known else ()):
             return replace(self, raised=fails.raised) if fails(program) else None
@@ -63,9 +63,9 @@ class KeptPython:
     def describe(
         self, given: Finding[PythonProgram], program: PythonProgram
     ) -> Finding[PythonProgram]:
-        """The finding with its reduced program, and the place, evidence and names of that.
+        """The finding of the reduced program, with that program's place, evidence and names.
 
-        These stay if the program is documented, or shows nothing again.
+        These stay unchanged if the program is documented, or if it does not show the symptom again.
         """
         with patched(known_bugs().values() if self.past_known else ()):
             found = reduced(program, self.symptom, 0)
@@ -81,9 +81,9 @@ class KeptPython:
 
 
 def find_in_file(request: MinimizeRequest) -> Finding[PythonProgram]:
-    """What a target does wrong for the function in a user's file, as that is called.
+    """The difference that a target shows for the function in a user's file, as it is called.
 
-    Raises `UserError` if it does what eager does, or the file is not in the language.
+    Raises `UserError` if there is none, or if the file uses features that the language lacks.
     """
     target = request.target
     assert target is not None

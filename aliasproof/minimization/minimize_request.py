@@ -1,4 +1,4 @@
-"""What to reduce, and how: what a command asks for, and sends to processes that try candidates."""
+"""What to reduce, and how: the options of a command, which it sends to worker processes."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ if TYPE_CHECKING:  # it imports torch, and this module must not
     from aliasproof.ir.program import Program
 
 
-# By name: the functions run in the other process.
+# Names, since the functions run in another process.
 SESSION = "aliasproof.minimization.minimize_session"
 
 
 @dataclass(frozen=True, slots=True)
 class MinimizeRequest:
-    """What to reduce: a file, the names of function and inputs in it, and what must stay.
+    """What to reduce: a file, the names of its function and inputs, and the difference to keep.
 
-    That is a difference that `target` shows. `oracle` names the oracle that reports it, also one
-    that is documented or that only graphs show; without it, the main violation is meant. Without a
+    `target` shows the difference, and `oracle` reports it; the oracle may report one that is
+    documented or that only graphs show. Without an oracle, the main violation is kept. Without a
     target, a script of the user decides. `granted` are the targets that the command line names:
-    these may be code of the user, and the target of a stored finding may not. The program is moved
+    these may be the user's code, while the target of a stored finding may not. The program is moved
     to `device`, if one is given, and values are compared within `tolerance`.
     """
 
@@ -54,7 +54,7 @@ class Subject:
 
 @dataclass(frozen=True, slots=True)
 class MinimizeOptions:
-    """How to reduce: the script that decides instead of a target, and where the result goes."""
+    """How to reduce: the script that decides instead of a target, and the files of the result."""
 
     interesting: Path | None = None
     output: Path | None = None
@@ -71,7 +71,7 @@ class MinimizeOptions:
 
     @property
     def limits(self) -> Limits:
-        """What one process may take."""
+        """The limits of one process."""
         return Limits(self.limit, int(MEMORY_SHARE * memory_available() / self.count))
 
     def validate(self, request: MinimizeRequest) -> None:
@@ -93,6 +93,6 @@ class MinimizeOptions:
             raise UserError(f"--output {self.output}: give a name that ends in .py or .json")
 
     def require_judge(self, request: MinimizeRequest) -> None:
-        """Raises `UserError` if both a target and a script say what to keep."""
+        """Raises `UserError` if both a target and a script are given."""
         if self.interesting is not None and request.target is not None:
             raise UserError("give either --target or --interesting: one of them says what to keep")

@@ -1,4 +1,4 @@
-"""The part of a reduction that runs code of the user and of targets, in isolated processes."""
+"""The part of a reduction that runs the user's code and targets, in isolated processes."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from aliasproof.user_code.user_file import FileNames, UserFunction, check_argume
 
 OUR_NAMESPACES = {"aten", "prims"}
 
-# The function that was lifted, if a function was given. A process serves one reduction.
+# The function that was lifted, if the file has one. A process serves one reduction.
 _function: Case | None = None
 _trained: UserFunction | None = None  # if an input requires gradients
 
@@ -74,7 +74,7 @@ def begin(request: MinimizeRequest) -> Subject:
 def lift(given: UserFunction | Program, *, gradients: bool = False) -> LiftedProgram:
     """The program of the ATen calls that a function makes, with its autograd for `gradients`.
 
-    Raises `UserError` for what a program cannot say, and `Rejected` if eager raises.
+    Raises `UserError` for features that a program lacks, and `Rejected` if eager raises.
     """
     if isinstance(given, Program):
         return LiftedProgram(given)
@@ -118,9 +118,9 @@ class Found(NamedTuple):
 
 
 def find(program: Program, request: MinimizeRequest) -> Found:
-    """The difference that must stay; if there is none without gradients, one with them.
+    """The difference to keep; if there is none without gradients, one with them.
 
-    Raises `UserError` if there is none, and `Rejected` if nothing can be judged.
+    Raises `UserError` if there is none, and `Rejected` if the program cannot be judged.
     """
     assert request.target is not None
     try:
@@ -133,7 +133,7 @@ def find(program: Program, request: MinimizeRequest) -> Found:
         return Found(program, request.target, kept)
     if (found := _with_gradients(request)) is not None:
         return found
-    symptom = kept.symptom  # what depends on more than ATen calls is lost
+    symptom = kept.symptom  # the lifted program lost something that the symptom needs
     raise UserError(
         f"the function differs ({symptom.oracle}: {symptom.kind}, target"
         f" {symptom.target}), but the program of its ATen calls does not. What is wrong depends"
@@ -142,7 +142,7 @@ def find(program: Program, request: MinimizeRequest) -> Found:
 
 
 def _with_gradients(request: MinimizeRequest) -> Found | None:
-    """What differs in training, if the function has inputs that require gradients."""
+    """The difference in training, if the function has inputs that require gradients."""
     if _trained is None or request.target is None:
         return None
     target = f"{request.target}:{GRAD.name}"
@@ -156,9 +156,9 @@ def _with_gradients(request: MinimizeRequest) -> Found | None:
 
 
 def differing(program: Program, request: MinimizeRequest) -> tuple[Case, Kept]:
-    """What differs: the program, or only the function that it was made of; and how.
+    """The case that differs, and how: the program, or only the function that it was lifted from.
 
-    Raises `UserError` if nothing does, and `Rejected` if nothing can be judged.
+    Raises `UserError` if neither differs, and `Rejected` if none can be judged.
     """
     reason = ""
     for case in (Case.of(program), _function):
@@ -200,16 +200,16 @@ def _difference(case: Case, request: MinimizeRequest) -> Kept | str:
 
 
 def with_cause(program: Program, kept: Kept) -> Kept:
-    """What must stay, with the known bug that it is, if results show it."""
+    """What must stay, with its known bug as cause, if results show the difference."""
     asked = kept.exact and not kept.step and not kept.symptom.latent
     return replace(kept, cause=cause_of(program, kept.symptom)) if asked else kept
 
 
 @dataclass(frozen=True, slots=True)
 class NamedResult:
-    """The identifier that a campaign gives to a reduced program, and the finding that it makes.
+    """The identifier that a campaign gives to a reduced program, and its finding.
 
-    Without a finding, `reason` says why.
+    Without a finding, `reason` says why there is none.
     """
 
     identifier: str
@@ -218,7 +218,7 @@ class NamedResult:
 
 
 def named(program: Program, original: Program, kept: Kept, grade: int) -> NamedResult:
-    """What a campaign makes of a reduced program."""
+    """The name and the finding that a campaign would give to a reduced program."""
     symptom = kept.grades[grade - 1]
     if kept.step or not kept.exact:
         what = "that ends its process" if kept.step else "that --oracle names"

@@ -67,14 +67,14 @@ from aliasproof.targets.user_names import code_name, grant
 from aliasproof.user_code import user_file
 
 NOT_JUDGED, INTERRUPTED = 4, 130
-DEFAULT_TARGET = "inductor"  # it has all layers of torch.compile, and the one at fault is named
+DEFAULT_TARGET = "inductor"  # has all layers of torch.compile; the one at fault is reported
 PYTHON_SESSION = "aliasproof.minimization.minimize_python"
 
 
 def reduce_file(given: str, request: MinimizeRequest, options: MinimizeOptions) -> int:
-    """Reduce what is in a file, and print the result. Returns the exit status."""
+    """Reduce the program in a file, and print the result. Returns the exit status."""
     request = located(given, request)
-    grant(request.granted)  # the script of a finding is made in this process
+    grant(request.granted)  # this process writes the script of a finding
     if is_of_python(request.path):
         options.validate(replace(request, target=request.target or ""))
         if options.interesting or request.oracle or request.device:
@@ -84,7 +84,7 @@ def reduce_file(given: str, request: MinimizeRequest, options: MinimizeOptions) 
         options.validate(request)
         if options.interesting is None and request.target is None:
             request = replace(request, target=DEFAULT_TARGET)
-    if request.device is not None:  # before a process is started for it
+    if request.device is not None:  # checked before a process starts
         require_device(request.device)
     smallest = SmallestFile(options.output)
     try:
@@ -116,7 +116,7 @@ def reduce_file(given: str, request: MinimizeRequest, options: MinimizeOptions) 
 
 
 def _next_command(file: Path, request: MinimizeRequest, options: MinimizeOptions) -> list[str]:
-    """The command that reduces the program in this file further."""
+    """The command that continues the reduction of the program in this file."""
     given = {
         "--target": request.target,
         "--oracle": request.oracle,
@@ -141,14 +141,14 @@ def located(given: str, request: MinimizeRequest) -> MinimizeRequest:
 
 
 def complete(request: MinimizeRequest, *, by_target: bool) -> MinimizeRequest:
-    """The request with what a campaign or a check of a model stored as what must stay."""
+    """Fill in what must stay from a stored finding, or from the check of a model's graph."""
     path = request.path
     if by_target and request.target is None and is_stored_graph(path):
         return replace(request, target=about_graph(path).get("reduced through"))
     if not by_target or request.target is not None or not (path / MARK).is_file():
         return request
     case = read_finding(path)
-    # Without its oracle, what results do not show is no violation.
+    # Only this oracle sees a difference that results do not show.
     oracle = request.oracle or (case.oracle if case.on_graphs else None)
     device = request.device or case.device
     return replace(request, target=case.target, oracle=oracle, device=device)
@@ -164,7 +164,7 @@ def _process(request: MinimizeRequest, options: MinimizeOptions) -> Iterator[Iso
 
 
 def value_of(outcome: Outcome, request: MinimizeRequest) -> Any:
-    """What a call returned. Raises what it raised, and `UserError` if it ended its process."""
+    """The value that a call returned. Raises its error, or `UserError` if its process ended."""
     if isinstance(outcome, Raised):
         raise outcome.error
     if isinstance(outcome, Death):
@@ -173,7 +173,7 @@ def value_of(outcome: Outcome, request: MinimizeRequest) -> Any:
 
 
 def _subject(process: Isolated, request: MinimizeRequest) -> Subject:
-    """The program to reduce. This process, too, must know the operators that it calls."""
+    """The program to reduce. Registers the operators that it calls in this process, too."""
     subject: Subject = value_of(process.outcome_of(f"{SESSION}:begin", request), request)
     print_notes(subject.notes)
     if subject.user_code:
@@ -205,7 +205,7 @@ def _by_script(
 def _by_target(
     request: MinimizeRequest, options: MinimizeOptions, smallest: SmallestFile
 ) -> MinimizeResult:
-    """The result, what was kept, and the finding that a campaign makes of it."""
+    """The result, the difference that was kept, and the finding that a campaign makes of it."""
     with _process(request, options) as process:
         try:
             subject = _subject(process, request)
@@ -224,7 +224,7 @@ def _by_target(
             print_notes([f"reduced as it is written, since {reason}"])
             return _of_python(request, options, smallest, finding)
         answer = outcome
-        if isinstance(outcome, Returned):  # else the process has ended
+        if isinstance(outcome, Returned):  # else the process ended
             answer = process.outcome_of(f"{SESSION}:with_cause", program, kept)
     kept = answer.value if isinstance(answer, Returned) else kept
     if target != request.target:
@@ -233,7 +233,7 @@ def _by_target(
     print_kept(kept, program)
     preparation = f"{SESSION}:attend", request, subject
     minimized = _reduce_kept(kept, program, preparation, request, options, smallest)
-    if minimized.interrupted:  # whoever pressed Ctrl-C does not want to wait for another run
+    if minimized.interrupted:  # after Ctrl-C, start no further run
         return MinimizeResult(minimized, kept, user_code=subject.user_code)
     with _process(request, options) as process:
         value_of(process.outcome_of(f"{SESSION}:attend", request, subject), request)
@@ -250,7 +250,7 @@ def _reduce_kept(
     options: MinimizeOptions,
     smallest: SmallestFile,
 ) -> Minimized[P]:
-    """The smallest program with what is kept, by processes that this call prepares."""
+    """The smallest program that shows `kept`, by processes that this call prepares."""
     device = getattr(program, "device", CPU)
     check = TargetCheck(kept, preparation, options.limits, device)
     question = question_about(kept, request)
@@ -268,9 +268,9 @@ def _reduce_kept(
 def _found_in_file(
     request: MinimizeRequest, options: MinimizeOptions, reason: str
 ) -> Finding[PythonProgram] | None:
-    """What differs for the function in a user's file as it is called; None if nothing does.
+    """The difference for the function in a user's file as it is called; None if there is none.
 
-    A note says why not, unless that is the `reason` why its ATen calls are not reduced.
+    A note says why there is none, unless that is the `reason` why its ATen calls are not reduced.
     """
     if request.path.suffix != ".py" or request.oracle is not None or request.device is not None:
         return None
@@ -290,10 +290,10 @@ def _of_python(
     smallest: SmallestFile,
     given: Finding[PythonProgram],
 ) -> MinimizeResult:
-    """The result for a finding of a Python program, and the finding that it makes."""
+    """The result for a finding of a Python program, and its finding."""
     smallest.finding = given
     if given.target != EAGER:
-        backend_source(given.target)  # it says what is wrong with a user's code
+        backend_source(given.target)  # raises for unusable code of a user
     symptom = Symptom(given.target, given.oracle, given.kind)
     print_kept(KeptPython(symptom), given.program)
     preparation = "aliasproof.judge.trial:start_worker", (given.target,)
@@ -321,7 +321,7 @@ def _of_python(
         return MinimizeResult(minimized, kept)
     try:
         outcome = in_process(kept.describe, given, minimized.program)
-    except KeyboardInterrupt:  # experiments that name the part at fault take long
+    except KeyboardInterrupt:  # localization experiments take long
         return MinimizeResult(replace(minimized, interrupted=True), kept)
     if isinstance(outcome, Raised):
         raise outcome.error
@@ -340,7 +340,7 @@ def _reduced(
     smallest: SmallestFile,
     best_grade: int = 1,
 ) -> Minimized[P] | None:
-    """The reduced program; None if the program as it was given is not interesting."""
+    """The reduced program; None if the original program is not interesting."""
     repeated = RepeatedCheck(check, options.repeat)
     question = {**question, "seconds": options.limit, "repeat": options.repeat}
     with RememberedCheck.with_file(repeated, options.resume, question) as remembered:
@@ -371,7 +371,7 @@ def _reduced(
 
 @dataclass(frozen=True, slots=True)
 class MinimizeResult:
-    """A reduction; what was kept of a target, and what a campaign makes of the result.
+    """A reduction, the kept difference, and the name and finding of the result.
 
     `user_code` is true if the program calls operators that the user's file defines.
     """
@@ -387,13 +387,13 @@ class MinimizeResult:
 
     @property
     def known(self) -> str:
-        """The known bug that it is, or empty."""
+        """The name of the known bug that the result shows, or empty."""
         finding = None if self.named is None else self.named.finding
         return (finding and finding.known) or (self.kept and self.kept.cause) or ""
 
 
 def print_kept(kept: Kept | KeptPython, program: AnyProgram) -> None:
-    """Print what is kept, with the known bug: nobody has to wait for a reduction to hear of it."""
+    """Print what is kept, with its known bug, before the reduction starts."""
     size, symptom = counted(*sized(program)), kept.symptom
     bug = (
         f"; known bug {kept.cause}: {known_bugs()[kept.cause].title_and_link}" if kept.cause else ""
@@ -404,10 +404,10 @@ def print_kept(kept: Kept | KeptPython, program: AnyProgram) -> None:
 
 @dataclass(slots=True)
 class SmallestFile:
-    """The file of the smallest program so far, which is whole at any time.
+    """The file of the smallest program so far, which is complete at any time.
 
-    It is `output`, or a temporary one, which stays only if the reduction does not end. Of a Python
-    program, JSON is the `finding` with it.
+    It is `output`, or a temporary file, which remains only if the reduction does not finish. For a
+    Python program, JSON output is its `finding`.
     """
 
     output: Path | None
@@ -416,7 +416,7 @@ class SmallestFile:
     _written: tuple[AnyProgram, Finding[PythonProgram] | None] | None = None
 
     def write(self, program: AnyProgram) -> None:
-        """Write a program as Python or JSON, unless it is there. Raises `UserError`."""
+        """Write a program as Python or JSON, unless it is already written. Raises `UserError`."""
         if (program, self.finding) == self._written:
             return
         if self.path is None:
@@ -441,7 +441,7 @@ class SmallestFile:
 
     @property
     def continued(self) -> Path | None:
-        """What another reduction takes: the file, or the folder of a finding of `hunt`."""
+        """The path that `minimize` can take: the file, or the folder of a finding of `hunt`."""
         if self.finding is None or self.path is None:
             return self.path
         return self.path.parent if self.path.name == "finding.json" else None
@@ -453,7 +453,7 @@ class SmallestFile:
 
 
 def print_minimized(reduced: MinimizeResult, file: str, *, as_json: bool) -> None:
-    """Print the program and what each step cost; or all of it as one JSON object."""
+    """Print the program and the cost of each step; or everything as one JSON object."""
     minimized, kept = reduced.minimized, reduced.kept
     text = file_source(minimized.program)
     if as_json:
@@ -491,12 +491,12 @@ def _as_json(minimized: Minimized[Any]) -> dict[str, object]:
 
 
 def digest_of(file: Path) -> str:
-    """A name for the contents of a file."""
+    """A hash of the contents of a file."""
     return hashlib.sha256(file.read_bytes()).hexdigest()[:16]
 
 
 def question_about(kept: Kept | KeptPython, request: MinimizeRequest) -> dict[str, object]:
-    """What each candidate is asked, as JSON values: an answer in a file holds for this alone."""
+    """The description of the check, as JSON values: stored grades are valid only for this one."""
     code = code_name(request.target or "")
     return {
         **asdict(kept.symptom),
@@ -510,7 +510,7 @@ def question_about(kept: Kept | KeptPython, request: MinimizeRequest) -> dict[st
 
 
 def _origin(path: Path) -> str:
-    """Where a difference was found, as an issue says it."""
+    """Where a difference was found, as an issue words it."""
     if is_stored_graph(path):
         graph = about_graph(path).get("graph", "")
         return f"in a model that was compared with eager while it ran: graph {graph}"
@@ -520,9 +520,9 @@ def _origin(path: Path) -> str:
 def write_folder(
     folder: Path, named: NamedResult, minimized: Minimized[Any], given: Path
 ) -> Sequence[str]:
-    """Write the folder, after its script ran in a fresh process; notes on what it has.
+    """Write the folder after its script ran in a fresh process; return notes on its contents.
 
-    `given` is what was reduced. Raises `UserError` if it cannot be written.
+    `given` is the path that was reduced. Raises `UserError` if the folder cannot be written.
     """
     if named.finding is None:
         return [f"{folder} is not written: {named.reason}"]
