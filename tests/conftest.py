@@ -1,7 +1,7 @@
 """Profiles of Hypothesis, which tests are thorough, and programs and compilers for all tests.
 
-What Hypothesis does by default depends on where it runs, so profiles are chosen by name: `dev` on a
-developer's machine, `ci` where the variable CI is set, `nightly` for `make nightly`; the variable
+The default profile of Hypothesis depends on where it runs, so profiles are chosen by name: `dev` on
+a developer's machine, `ci` if the variable CI is set, `nightly` for `make nightly`; the variable
 HYPOTHESIS_PROFILE names another.
 """
 
@@ -30,7 +30,7 @@ from aliasproof.ir.regions import dense_strides
 from aliasproof.oracles.contract import Contract
 from aliasproof.targets.target import Build, Function, Target
 
-# A program is drawn on live tensors, which takes as long as a busy machine makes it take.
+# Drawing runs programs on tensors, which takes long on a busy machine.
 UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 settings.register_profile("dev", UNTIMED, max_examples=100)
@@ -41,15 +41,15 @@ settings.register_profile("nightly", UNTIMED, max_examples=5_000, print_blob=Tru
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "dev"))
 
 
-# The processes of a session share what they find, and nothing of another session.
+# The processes of a session share cached results, and share nothing with other sessions.
 if "PYTEST_XDIST_WORKER" not in os.environ:
     os.environ["ALIASPROOF_CACHE"] = tempfile.mkdtemp(prefix="aliasproof-")
     atexit.register(shutil.rmtree, os.environ["ALIASPROOF_CACHE"], ignore_errors=True)
 
-# Hundreds of tests start processes, and each would compile our sources: a second.
+# Hundreds of tests start processes, and each would compile our sources, which takes a second.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
-# A shell without job control lets its background jobs ignore Ctrl-C, which some tests send.
+# A shell without job control makes its background jobs ignore Ctrl-C, which some tests send.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -57,12 +57,12 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # --- which tests are thorough ---------------------------------------------------------------------
 
 THOROUGH = Path(__file__).with_name("thorough.txt")
-CASES = 3  # of a parametrized test that `make test` runs, unless it is given a part of the tests
+CASES = 3  # of a parametrized test that `make test` runs, unless files or tests are named
 UNUSED = pytest.StashKey[list[str]]()
 
 
 def deciding_lines(lines: Sequence[str], tests: Iterable[str]) -> dict[str, str]:
-    """The last of the lines that fits each test: its name, its folder or file, or its cases."""
+    """For each test, the last line that fits it: its name, its folder or file, or its cases."""
     patterns = {
         line: re.escape(line.removeprefix("!")).replace(r"\*", ".*") + r"((/|::|\[).*)?"
         for line in reversed(lines)
@@ -77,7 +77,7 @@ def deciding_lines(lines: Sequence[str], tests: Iterable[str]) -> dict[str, str]
 
 
 def further_cases(names: Iterable[str]) -> set[str]:
-    """All but the first, the last, and some cases between them, of each test with many cases."""
+    """All cases except the first, the last and some between, of each test with many cases."""
     names_of: dict[str, list[str]] = {}
     for name in names:
         names_of.setdefault(name.partition("[")[0], []).append(name)
@@ -107,12 +107,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    gc.freeze()  # what imports and collection made stays, so the collector need not visit it
+    gc.freeze()  # the objects of imports and collection stay, so the collector need not visit them
 
 
 @pytest.fixture
 def unused_lines(pytestconfig: pytest.Config) -> list[str]:
-    """The lines of `thorough.txt` that decide about none of the collected tests."""
+    """The lines of `thorough.txt` that fit none of the collected tests."""
     return pytestconfig.stash[UNUSED]
 
 
@@ -122,11 +122,11 @@ def thorough() -> Callable[[Sequence[str], str], bool]:
     return lambda lines, name: is_thorough(deciding_lines(lines, [name]).get(name))
 
 
-# --- what cannot run here -------------------------------------------------------------------------
+# --- tests that cannot run here -------------------------------------------------------------------
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skip what cannot run on this machine, with what is missing as the reason."""
+    """Skip a test that cannot run on this machine; the reason says what is missing."""
     missing = without_cuda() if item.get_closest_marker("cuda") else None
     if missing is not None:
         pytest.skip(missing)

@@ -29,13 +29,13 @@ class Outcome:
     err: str
 
     def json(self, code: int = 0) -> Any:
-        """The object that is printed, by a call that ends with this exit code."""
+        """The JSON object that a call prints; it must end with this exit code."""
         assert self.code == code, self
         return json.loads(self.out)
 
     @property
     def refusal(self) -> str:
-        """What is on standard error if bad input is refused: one line, after any notes."""
+        """Standard error of a call that refuses bad input: one line, after any notes."""
         assert (self.code, self.out) == (2, ""), self
         *before, line = self.err.splitlines()
         assert all(note.startswith("note: ") for note in before), self
@@ -45,7 +45,7 @@ class Outcome:
 
 @pytest.fixture
 def call(capsys, tmp_path, monkeypatch) -> Callable[..., Outcome]:
-    """Calls a command in an empty folder. Targets that a test registers have a known name."""
+    """Calls a command in an empty folder. Targets that a test registers are known names."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(names, "REGISTERED", TARGETS)
 
@@ -72,13 +72,13 @@ def forgetful_target(monkeypatch) -> Target:
 
 @pytest.fixture
 def stale_target(monkeypatch) -> None:
-    """A target that computes with other inputs."""
+    """A target that computes with other inputs than the given ones."""
     monkeypatch.setitem(TARGETS, "stale", Target("stale", "", Contract(), stale, ""))
 
 
 @pytest.fixture
 def planted(monkeypatch) -> Callable[[str, SymbolicBuild], None]:
-    """Registers a target that has a symbolic build alone."""
+    """Registers a target that has only a symbolic build."""
 
     def plant(name: str, build: SymbolicBuild) -> None:
         def built(function: Function, fakes: Sequence[torch.Tensor], tracing: Tracing) -> Build:

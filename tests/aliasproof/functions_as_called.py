@@ -1,6 +1,6 @@
-"""Functions that `torch.compile` gets wrong, each beside a right one that is like it.
+"""Functions that `torch.compile` gets wrong, each with a similar one that it gets right.
 
-The wrong ones are programs of `aliasproof/corpus/bugs` as a user has them, where
+The wrong ones are programs of `aliasproof/corpus/bugs` in the form in which a user has them;
 `tests/corpus/test_python_bugs.py` shows all of them.
 """
 
@@ -18,7 +18,7 @@ from aliasproof.targets.target import Target
 
 
 class Pairing(NamedTuple):
-    """A wrong function with its layer and the oracle that sees it, a right one, and the inputs."""
+    """A wrong function with its layer and the oracle that reports it, a right one, and inputs."""
 
     layer: str
     oracle: str
@@ -36,7 +36,7 @@ def result() -> Tensor:
 
 
 def compile_with(monkeypatch: pytest.MonkeyPatch, wrong: Callable[[Any], Any]) -> None:
-    """Let each target compile what is called as `wrong` does; eager stays."""
+    """Let `wrong` be the compiler of each target; eager is unchanged."""
 
     def compiler(target: Target) -> Callable[[Any], Any]:
         return in_eager(target) if target.name == python_case.EAGER else wrong

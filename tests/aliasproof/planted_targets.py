@@ -1,4 +1,4 @@
-"""Wrong targets that show that what they get wrong is compared, and what a right one looks like."""
+"""Wrong targets, which show that each result is compared, and the check that a target is right."""
 
 from collections.abc import Sequence
 
@@ -12,7 +12,7 @@ from aliasproof.targets.target import Build, Function
 
 
 def stale(function: Function, inputs: Sequence[torch.Tensor]) -> Build:
-    """Computes with inputs that are 1 larger, so everything that depends on them is wrong."""
+    """Computes with inputs that are 1 larger, so that all results that depend on them are wrong."""
 
     def run(*tensors: torch.Tensor) -> object:
         wrong = [x + 1 if x.is_floating_point() else x for x in clone_inputs(tensors)]
@@ -32,7 +32,7 @@ def places(found: Check, target: str, oracle: str) -> set[str]:
 
 
 def judged_equal(found: Check, *targets: str) -> None:
-    """Each oracle on results holds, and none on graphs is violated."""
+    """Assert that each oracle on results holds, and that none on graphs is violated."""
     assert found.eager.unjudged is None
     for target in targets:
         for oracle, report in found.results[target].reports.items():

@@ -12,7 +12,7 @@ GOOD = "import torch\ndef program(x):\n    return x\ndef inputs():\n    return t
 
 
 def given(text: str) -> str:
-    """A good file, but with these inputs."""
+    """A good file except for these inputs."""
     return GOOD.replace("torch.ones(3)", text)
 
 

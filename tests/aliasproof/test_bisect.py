@@ -17,7 +17,7 @@ from tests.short_programs import known_bug
 
 @pytest.fixture
 def copies(write_program: Callable[..., str]) -> str:
-    """A program whose second copy Inductor takes for the first one."""
+    """A program in which Inductor reuses the first copy for the second one."""
     return write_program("y = x + 1\nreturn y.clone(), y.clone()", "torch.ones(3)")
 
 
@@ -34,7 +34,7 @@ def doubled(graph_module):
 
 @known_bug
 def test_the_layer_the_pass_and_the_version_are_named(call, tmp_path: Path, copies) -> None:
-    # By default, it searches in Inductor.
+    # By default, it bisects Inductor.
     asked = ["bisect", copies, "--json"]
     for version, ending in (
         ("2.13", "grep -q torch.compile $2 && echo BUG: it; exit 1"),

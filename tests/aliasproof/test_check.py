@@ -202,7 +202,7 @@ def test_a_violation_counts_if_it_comes_again(monkeypatch):
     assert "not in a second run" in found.results["moody"].reports["values"].reason
 
 
-@dataclass  # which makes it unhashable, since it can be compared
+@dataclass  # has `__eq__`, and so no `__hash__`
 class Unchanged:
     """A pass that is an object."""
 
@@ -288,7 +288,7 @@ def test_text_is_that_of_the_command_line_and_repr_is_short(monkeypatch):
     assert repr(found) == "<Check increments: identity holds>"
 
 
-# --- gradients that are there before the call: a step of an optimizer uses them -------------------
+# --- gradients that exist before the call: a step of an optimizer uses them -----------------------
 
 MODEL = torch.nn.Linear(3, 2)
 OPTIMIZER = torch.optim.SGD(MODEL.parameters(), lr=0.5)
@@ -319,7 +319,7 @@ def test_a_step_by_given_gradients_is_judged():
         assert isinstance(stepped, torch.Tensor)
         assert torch.allclose(stepped, before - 0.5 * factor * 4)
         assert not found.results["aot-eager"].violated
-    # Nothing of the caller changes.
+    # Nothing that the caller has changes.
     assert torch.equal(MODEL.bias, before)
     assert MODEL.bias.grad is not None
     assert MODEL.bias.grad.tolist() == [4, 4]

@@ -76,7 +76,7 @@ def test_a_miscompile_of_torch(check, write_program):
 
 
 NAMED = "Known bug: expand-inverse - a write through expand adds up the copies"
-# AOTAutograd replays a view of a view in training alone.
+# AOTAutograd replays a view of a view only in training.
 REPLAYED = "y = (x * 2).t()\nreturn y, y.detach()", "torch.ones(2, 2, requires_grad=True)"
 
 
@@ -232,7 +232,7 @@ def test_a_program_and_the_folder_of_a_finding(check, adding_program, tmp_path):
 
 
 def test_the_page_shows_what_the_command_prints(call, tmp_path, monkeypatch):
-    monkeypatch.delenv("COLUMNS", raising=False)  # a file is printed 100 columns wide
+    monkeypatch.delenv("COLUMNS", raising=False)  # output to a file is 100 columns wide
     text = PAGE.read_text(encoding="utf-8")
     ((code, name),) = re.findall(r"```python\n(# (\w+.py)\n.*?)```", text, re.DOTALL)
     (tmp_path / name).write_text(code)

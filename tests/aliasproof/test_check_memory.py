@@ -1,4 +1,4 @@
-"""How much memory `check` takes, beside that of the inputs."""
+"""How much memory `check` takes in addition to its inputs."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 from tests.subprocesses import python
 
 LARGE, SMALL = 3072, 4  # inputs are square float32 matrices
-# 40 new tensors: each would cost one byte per byte of the input if anything kept them. Without
-# that, a check takes 8 to 13, for what is freed is not always taken again.
+# 40 new tensors: each that is kept costs one byte per byte of the input. If none is kept, a check
+# takes 8 to 13 bytes, since freed memory is not always reused.
 CODE = """
 import torch
 def program(x):
@@ -20,7 +20,7 @@ def program(x):
 def inputs():
     return torch.rand({size}, {size})
 """
-# Of a process that was forked from this one, the peak would be at least that of this one.
+# Measured in a new process: the peak of a forked one would be at least that of its parent.
 MEASURE = """
 import os, subprocess, sys
 process = subprocess.Popen(sys.argv[1:], stdout=subprocess.DEVNULL)

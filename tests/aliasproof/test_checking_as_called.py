@@ -31,7 +31,7 @@ from tests.aliasproof.training_functions import (
     y,
 )
 
-# Of torch, about functions of autograd and odd views.
+# Warnings of torch about functions of autograd and odd views.
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
@@ -48,7 +48,7 @@ def test_a_wrong_layer_is_flagged_and_the_like_of_it_holds(pairing: Pairing) -> 
     found = check(pairing.wrong, tuple(pairing.inputs()), [pairing.layer], grad=True)
     called = result_as_called(found)
     assert called.violations[0].oracle == pairing.oracle
-    assert not called.wrong_part  # no layer before is wrong
+    assert not called.wrong_part  # no earlier layer is wrong
     assert found.exit_status() == 1
     right = check(pairing.right, tuple(pairing.inputs()), [pairing.layer], grad=True)
     assert right.exit_status() == 0, right.results
@@ -71,7 +71,7 @@ def of_graphs(
     forward: Callable[[fx.GraphModule], Any] = lambda graph: graph.forward,
     backward: Callable[[fx.GraphModule], Any] = lambda graph: graph.forward,
 ) -> Callable[..., Any]:
-    """A backend of AOTAutograd that runs what these make of its two graphs."""
+    """A backend of AOTAutograd that runs its two graphs after these functions changed them."""
 
     def boxed(make: Callable[[fx.GraphModule], Any]) -> Callable[..., Any]:
         def compiled(graph: fx.GraphModule, _: object) -> Any:
@@ -238,14 +238,14 @@ EXACT = torch.linspace(0, 3, 5).sin()
 
 
 def carries_rounding(v: Tensor) -> Tensor:
-    """The sine is rounded; the second call magnifies what the state has of it."""
+    """The sine is rounded; the second call magnifies the rounding error in the state."""
     seen = (Steps.total - EXACT) * 1e6
     Steps.total.copy_(v.detach().sin())
     return v * seen
 
 
 def rounding_otherwise(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Sines are off by one unit in the last place, in float64, too."""
+    """Sines are off by one unit in the last place, also in float64."""
 
     def run(*args: Any) -> Any:
         result = function(*args)
@@ -266,7 +266,7 @@ def test_what_is_rounding_in_state_is_none_in_a_later_call(monkeypatch: pytest.M
 
 @pytest.mark.parametrize("name", ["Adam", "ASGD", "NAdam", "RAdam"])
 def test_steps_of_an_optimizer_that_makes_its_state_in_float32_hold(name: str) -> None:
-    """Eager computes in Python's numbers what a compiled step computes with such tensors."""
+    """Eager computes with Python's numbers, and a compiled step with such tensors."""
     torch.manual_seed(5)
     given, layer = torch.randn(5, 4), torch.nn.Linear(4, 3)
     optimizer = getattr(torch.optim, name)(layer.parameters(), lr=1e-2)

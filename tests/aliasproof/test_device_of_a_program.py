@@ -1,4 +1,4 @@
-"""Commands on a stored program whose device is not here: they say so, or need no device."""
+"""Commands on a program for a device that this machine lacks: an error, unless none is needed."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ PROGRAM = program_of(SELECTED, view(4))
 
 
 def lines_of(out, title):
-    """The lines of one part of what was printed."""
+    """The lines of one part of the output."""
     return out.split(f"── {title} ")[1].split("\n\n──")[0].splitlines()[1:]
 
 
@@ -206,7 +206,7 @@ def test_a_program_that_is_refused_is_bad_input(call, write, monkeypatch, step):
     assert outcome.err == f"aliasproof: mine.py: {refused}\n"
 
 
-# --- what is said ---------------------------------------------------------------------------------
+# --- the text -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import pytest
 from aliasproof.faults.catalogue import EVERY_FAULT
 from aliasproof.oracles.judge import EVERY_ORACLE
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # of torch, about odd programs
+pytestmark = pytest.mark.filterwarnings("ignore")  # warnings of torch about odd programs
 
 KILLED = ("--fault", "epilogue is dead code", "--programs", 10, "--workers", 1)
 SURVIVES = ("--fault", "expand-is-summed", "--programs", 1, "--workers", 1)

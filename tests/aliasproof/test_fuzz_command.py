@@ -16,7 +16,7 @@ from aliasproof.corpus.bug_files import known_bugs
 from tests.subprocesses import ROOT, aliasproof, python
 
 COMMAND = ("fuzz", "--workers", "2")
-# The first one that finds something is used. So these tests survive a change of what seeds mean.
+# The first seed that finds something is used, so these tests survive changes of the generator.
 SEEDS = range(5)
 
 
@@ -24,7 +24,7 @@ SEEDS = range(5)
 def campaign(tmp_path_factory):
     """A campaign that found something: its seed, its folder, and what it printed."""
     for seed in SEEDS:
-        folder = tmp_path_factory.mktemp("campaign")  # a folder of its own, so that it has one run
+        folder = tmp_path_factory.mktemp("campaign")  # an own folder, so that it has only one run
         given = f"--target functionalize --programs 25 --seed {seed} --fail-on-findings"
         done = aliasproof(*COMMAND, *given.split(), cwd=folder, COLUMNS="100")
         if done.returncode:
@@ -67,7 +67,7 @@ def test_each_finding_was_run_under_torch_compile(campaign):
         data = json.loads((finding / "finding.json").read_text())
         answers, known = data["user level"], data["known"]
         assert set(answers) == {"aot_eager", "inductor"}
-        # Of what has an issue upstream, Inductor is not asked, since it takes seconds.
+        # If there is an issue upstream, Inductor does not run, since it takes seconds.
         has_issue = bool(known is not None and known_bugs()[known].link)
         assert (answers["inductor"] == NOT_RUN) == has_issue
         assert answers["aot_eager"] != NOT_RUN
@@ -90,7 +90,7 @@ def test_the_same_seed_finds_the_same(campaign, tmp_path):
     seed, folder, _ = campaign
     arguments = f"--target functionalize --programs 25 --seed {seed} --run again --json"
     done = aliasproof(*COMMAND, *arguments.split(), cwd=tmp_path)
-    assert done.returncode == 0, done.stderr  # findings alone are not a failure
+    assert done.returncode == 0, done.stderr  # findings are no failure of the command
     again = json.loads(done.stdout)
     before = json.loads(next(folder.glob("runs/*/run.json")).read_text())
     assert again["programs"] == before["programs"]
@@ -106,7 +106,7 @@ def test_the_same_seed_finds_the_same(campaign, tmp_path):
 
 def test_ctrl_c_keeps_what_was_found(campaign, tmp_path):
     seed, _, _ = campaign
-    # With one worker, few findings wait to be confirmed when the signal comes.
+    # With one worker, few findings await confirmation when the signal comes.
     arguments = f"--target functionalize --seconds 100 --seed {seed} --run run --workers 1"
     running = subprocess.Popen(
         [sys.executable, "-m", "aliasproof", *COMMAND, *arguments.split()],

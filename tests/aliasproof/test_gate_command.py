@@ -9,7 +9,7 @@ from aliasproof.campaigns.run import gate
 from aliasproof.corpus.bug_files import known_bugs
 from aliasproof.ir.python_program import PythonProgram
 
-# A process imports a file once, so the backend asks for a file whether it is broken.
+# A process imports a file only once, so the backend reads another file to know if it is broken.
 BACKEND = """\
 from pathlib import Path
 
@@ -58,7 +58,7 @@ def test_a_change_to_a_backend_fails_the_gate_once_it_breaks_programs(call, tmp_
     assert broken.code == 1, broken
     assert "new: inputs: " in broken.out
     assert call("gate", *given).out == broken.out
-    # A command for each, which shows it.
+    # One command per violation, which shows it.
     commands = [line for line in broken.out.splitlines() if line.startswith("    ")]
     assert len(commands) == broken.out.count("new: ")
     folders = [shlex.split(command)[2] for command in commands]

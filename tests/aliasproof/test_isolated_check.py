@@ -1,4 +1,4 @@
-"""`check` survives whatever the user's file and the targets do, and says who did it."""
+"""`check` survives whatever the user's file and the targets do, and reports who did it."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ ROOT = Path(aliasproof.__file__).parents[1]
 LIMITS = Limits(seconds=5.0, nbytes=1 << 30)
 HEAD = "import ctypes, os, sys, torch\n"
 INPUTS = "def inputs():\n    return torch.arange(4.)\n"
-# In a trace, tensors are fakes or functional wrappers: only the target runs this branch.
+# In a trace, tensors are fakes or functional wrappers, so only the target runs this branch.
 TRACED = (
     "type(x.detach()) is not torch.Tensor or torch._C._functorch.maybe_current_level() is not None"
 )
 
 
 def traced(code: str) -> str:
-    """A file whose function executes this where it is traced, and adds 1."""
+    """A file whose function executes this code while it is traced, and adds 1."""
     return f"{HEAD}def program(x):\n    if {TRACED}:\n        {code}\n    return x + 1\n{INPUTS}"
 
 
@@ -54,7 +54,7 @@ def check(tmp_path: Path) -> Check:
     return checked
 
 
-# What CUDA raises in this call and in each later one of the process.
+# CUDA raises this error in the call and in all later calls of the process.
 ASSERTS = "raise RuntimeError('CUDA error: device-side assert triggered')"
 DEADLY = {
     "ctypes.string_at(0)": "dies of signal 11 (SIGSEGV)",
@@ -102,7 +102,7 @@ def test_the_target(check: Check, code: str) -> None:
     assert found["identity"].reports["values"].verdict is Verdict.HOLDS
 
 
-# It dies in the step after it, as if it had destroyed the heap.
+# The process dies in the next step, as if the function had destroyed the heap.
 LATER = "import aliasproof.judge.trial as t; t.judge = lambda *_: os.abort()"
 
 
@@ -197,7 +197,7 @@ def test_ctrl_c_ends_all_processes(tmp_path: Path) -> None:
     out, err = process.communicate(timeout=60)
     assert (process.returncode, out, err) == (130, "", "aliasproof: interrupted\n")
     assert time.monotonic() - started < 10  # it takes 0.1
-    # A process that was ended exists until the system has taken note of it.
+    # A killed process exists until the system has reaped it.
     while any(map(exists, pids)):
         assert time.monotonic() - started < 20
         time.sleep(0.05)

@@ -143,7 +143,7 @@ def test_ops_by_a_name_that_no_op_has(call, given):
 
 
 def printed(code: str, *options: str, **variables: str) -> str:
-    """What a process prints that executes this code."""
+    """The output of a process that executes this code."""
     done = python(*options, "-c", code, cwd=None, **variables)
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -1,4 +1,4 @@
-"""`minimize`: by a target and by a script, what is kept, what ends it, and what it writes."""
+"""`minimize`: by a target and by a script, what is kept, interruption, and output files."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_a_function_is_reduced_by_a_target(call, mine: Path) -> None:
         "aten.expand.default",
         "aten.zero_.default",
     ]
-    # What it wrote can be reduced, too, and is a fixpoint.
+    # Its output can be reduced, too, and is a fixpoint.
     again = call("minimize", "small.json", "-t", "functionalize", "--workers", 1)
     assert again.code == 0, again.err
     assert "2 to 2 instructions" in again.err
@@ -138,7 +138,7 @@ def test_a_pass_of_the_user_gets_the_calls_that_it_gets_of_the_function(call, tm
 def test_what_only_graphs_show_is_found_by_its_name(
     call, program: Callable[..., Program], tmp_path: Path, kind: str
 ) -> None:
-    # The inverse of expand computes; values show that at infinity only.
+    # The inverse of expand computes with the values; only infinity shows that.
     body = "v0 = aten.expand.default(x0, [1, 4])\naten.copy_.default(v0, x1)\nreturn (x0,)"
     given, oracle, what = program(body, (4,), (1, 4)), "equivalence", "wrong symbolic value"
     folder = tmp_path / "runs" / "some-run" / "suspicions" / "some-name"
@@ -216,7 +216,7 @@ def test_a_script_that_hangs_finds_nothing_interesting(program, tmp_path: Path) 
 
 
 class Writes:
-    """Interesting: programs with a write."""
+    """A check that finds programs with a write interesting."""
 
     def __init__(self) -> None:
         self.stopped = threading.Event()
@@ -287,14 +287,14 @@ def test_a_reduction_that_ends_leaves_no_temporary_file(call, program, tmp_path,
     assert not [*tmp_path.glob("aliasproof-minimize-*")]
 
 
-# --- answers that are kept, and flaky failures ----------------------------------------------------
+# --- cached grades, and flaky failures ------------------------------------------------------------
 
 
 QUESTION = {"target": "aot"}
 
 
 class Answers:
-    """A check with answers in a row, which counts its questions."""
+    """A check that returns these grades in turn, and counts its calls."""
 
     def __init__(self, *answers: int) -> None:
         self.answers, self.asked = answers, 0
@@ -369,7 +369,7 @@ def test_the_same_command_goes_on_where_it_ended(
     second = call(*command, "--workers", 1)
     assert first.code == second.code == 0
     assert first.out == second.out
-    # The program as it was given, and the result: these are asked each time.
+    # The original program and the result are checked each time.
     assert len((tmp_path / "asked").read_text()) - asked == 2
 
 
@@ -385,7 +385,7 @@ def test_a_flaky_failure_is_told_and_reduced(
 ) -> None:
     given = tmp_path / "given.json"
     given.write_text(dumps(program("aten.neg_.default(x0)\n" * 4 + "return (x0,)", (4,))))
-    # Interesting in each second run.
+    # Interesting in every second run.
     count = f"echo >> {tmp_path}/asked; test $(($(wc -l < {tmp_path}/asked) % 2)) = 0"
     wanted = script(tmp_path / "wanted.sh", f'{count} && grep -q neg_ "$1"')
     done = call("minimize", given, "--interesting", wanted, "--repeat", 4, "--workers", 1)

@@ -1,4 +1,4 @@
-"""`minimize` of a finding of `hunt`: its program gets smaller, its cause stays."""
+"""`minimize` of a finding of `hunt`: its program gets smaller, and its cause stays."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_what_ends_a_process_or_is_our_mistake_is_not_interesting(monkeypatch):
     answers = [Returned(1), Death("hangs", ""), Raised(InternalError("ours")), Returned(1)]
     monkeypatch.setattr(TargetCheck, "_await_outcome", lambda *given: answers.pop(0))
     with check.at_work(1):
-        # A process after a death is prepared first.
+        # After a death, the new process calls the preparation first.
         assert check(FINDING.program) == 0
         answers.insert(0, Returned(1))
         assert [check(FINDING.program) for _ in range(2)] == [0, 1]
@@ -91,7 +91,7 @@ def test_answers_are_kept_and_each_candidate_is_repeated(call, tmp_path: Path):
     assert (tmp_path / "answers").read_text() == answers
     outcomes = [json.loads(done.out) for done in (first, again)]
     assert outcomes[0]["source"] == outcomes[1]["source"]
-    # Several candidates are asked at a time, so some answers are of those behind a success.
+    # Several candidates are checked at a time, so some grades are of candidates after a success.
     assert 0 < outcomes[0]["candidates tried"] <= len(answers.splitlines()) - 1
     assert sum(it["accepted"] for it in outcomes[0]["steps"].values()) == outcomes[0]["accepted"]
 

@@ -50,13 +50,13 @@ def test_a_campaign_finds_the_mistake_of_the_example(call, passes):
     found = [path for path in (run / "findings").iterdir() if "passes.py.cleanup" in path.name]
     outcome = json.loads((run / "run.json").read_text())
     assert {entry["target"] for entry in outcome["findings"]} == {"passes.py:cleanup"}
-    # What it says to type is what works.
+    # The command that it prints works.
     (command,) = re.findall(r"aliasproof (show .*)", done.out)
     assert command.endswith(" --target passes.py:cleanup")
     shown = call(*command.split())
     assert "Still there in torch" in shown.out, shown.err
     assert "For PyTorch's tracker" not in shown.out
-    # A fresh process needs torch and the user's file.
+    # A fresh process needs only torch and the user's file.
     ran = python("-I", found[0] / "reproducer.py")
     assert ran.returncode == 1, ran.stderr
     assert "BUG: passes.py:cleanup" in ran.stdout

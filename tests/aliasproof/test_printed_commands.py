@@ -1,4 +1,4 @@
-"""Every command that a command prints works as it is printed, with all that those print."""
+"""Every command that a command prints works as printed, and so do all that these print."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from tests.short_programs import known_bug
 
 pytestmark = known_bug
 
-# Of a line, or between backticks, quotes or parentheses; a script is alone in its line.
+# In a line, or between backticks, quotes or parentheses; a script has a line of its own.
 PRINTED = re.compile(
     r"(?:^|[\s`'(])(aliasproof (?!in\b)[a-z]+ (?:[^`'()\n]|'[^'\n]*')+)"
     r"|^ +(\S*python\S* \S.*\.py\S*)$",
     re.MULTILINE,
 )
-# They run a script as Python does, or have worker processes.
+# These run a script as Python does, or have worker processes.
 SEPARATE = ("run", "fuzz", "hunt")
 MISCOMPILED = """
 import torch
@@ -77,7 +77,7 @@ def kept(module):
 
 
 def write_inputs(folder: Path) -> None:
-    """A file, the graph of a model, findings, and a script, each wrong through some target."""
+    """A file, the graph of a model, findings and a script: some target gets each one wrong."""
     (folder / "it is mine.py").write_text(MISCOMPILED)
     (folder / "training.py").write_text(TRAINING)
     (folder / "my passes.py").write_text(PASSES)
@@ -91,7 +91,7 @@ def write_inputs(folder: Path) -> None:
 
 
 def executed(call: Callable[..., Outcome], command: str) -> Outcome:
-    """What a command line does."""
+    """The outcome of a command line."""
     words = shlex.split(command)
     if words[0] == "aliasproof" and words[1] not in SEPARATE:
         return call(*words[1:])
@@ -103,13 +103,13 @@ def executed(call: Callable[..., Outcome], command: str) -> Outcome:
 
 def status(command: str) -> int:
     """The exit status that a printed command should have: 1 where it shows a difference."""
-    # What differs is a violation of 'check', and what is clean is clean.
+    # `check` finds a violation, except in the clean graph.
     wrong = command.startswith("aliasproof check") and "graph-0" not in command
     return int(wrong or not command.startswith("aliasproof"))
 
 
 def walk(call: Callable[..., Outcome], *first: tuple[str, int]) -> Counter[str]:
-    """Execute commands with their exit statuses, and all that are printed; count the latter."""
+    """Execute commands, and all that they print, with these exit statuses; count the latter."""
     waiting, done, printed = list(first), list[str](), Counter[str]()
     while waiting:
         command, expected = waiting.pop(0)

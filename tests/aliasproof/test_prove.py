@@ -52,7 +52,7 @@ def only(found, answer):
     return [pair for pair in found.pairs if pair.proof.answer is answer]
 
 
-# --- what is right is proved ----------------------------------------------------------------------
+# --- correct programs are proved ------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_a_program_is_proved_at_the_sizes_that_it_was_made_for():
     assert set(answers(beyond).values()) == {Answer.VACUOUS}
 
 
-# --- what is wrong is refuted, and the refutation shown -------------------------------------------
+# --- wrong programs are refuted, and the refutation is shown --------------------------------------
 
 
 def test_a_dropped_clone_is_refuted_by_sizes_that_show_it():
@@ -139,7 +139,7 @@ def test_a_target_that_is_wrong_at_odd_sizes_only_is_refuted_by_an_odd_size():
 
 @pytest.mark.parametrize("sizes", [Range(130, 300), Range(10**12, None)])
 def test_a_proof_is_held_against_a_real_run_also_if_the_sample_is_out_of_range(sizes):
-    """Few sizes fulfil the guard, or inputs of such sizes fit into no memory."""
+    """Few sizes satisfy the guard, or inputs of such sizes fit into no memory."""
 
     build = by_kind(on_fakes=torch.clone, on_real=torch.detach)
     found = prove_build(
@@ -158,11 +158,11 @@ def test_what_the_target_does_not_promise_is_not_refuted():
     assert "promises nothing: it is not for this" in pair.proof.how
 
 
-# --- what is not decided says why -----------------------------------------------------------------
+# --- undecided programs have a reason -------------------------------------------------------------
 
 
 def by_kind(on_fakes, on_real):
-    """A build that does on real tensors what it does not do on fakes."""
+    """A build that behaves differently on real and on fake tensors."""
     return lambda *_: lambda x: (on_fakes if isinstance(x, FakeTensor) else on_real)(x)
 
 
@@ -366,7 +366,7 @@ def test_the_document_shows_what_the_command_prints(call, tmp_path):
     (shown,) = re.findall(r"```console\n\$ aliasproof (.*?)\n(.*?)```", text, re.DOTALL)
     done = call(*shown[0].split())
     assert plain(done.out) == plain(shown[1])
-    # The ranges come first, and are ours.
+    # The ranges of the command come first.
     assert "assumptions: 2 <= n0 <= 64, 2 <= n1 <= 64, " in done.out
     assert "assumptions: 2 <= n0 <= 64, 2 <= n1 <= 64, " in shown[1]
 

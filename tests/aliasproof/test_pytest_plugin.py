@@ -1,4 +1,4 @@
-"""The plugin in a scratch project, as a user starts it: in processes of its own."""
+"""The plugin in a scratch project, in processes as a user starts them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from _pytest.config import _prepareconfig
 from aliasproof.pytest import plugin
 from tests.subprocesses import python, ran
 
-# A pass that forgets writes to inputs, and one that ends its process at them.
+# A pass that drops writes to inputs, and one that kills its process at such writes.
 PASSES = """
 import os
 import torch

@@ -1,4 +1,4 @@
-"""What the outcome of a campaign means for its test: nothing that is wrong passes."""
+"""The outcome of a campaign decides its test: no wrong outcome passes."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_what_is_no_answer_is_no_pass(more: dict[str, Any], told: str) -> None:
 
 def test_programs_are_shared_without_rest() -> None:
     assert ShardPlan.shards_for(1, None) == 1
-    assert ShardPlan.shards_for(26, 9) == 2  # no test without programs
+    assert ShardPlan.shards_for(26, 9) == 2  # each test has programs
     assert ShardPlan.shards_for(1000, None) == 5
     tests = list(shard_tests(["aot", "b.py:f", "aot"], plan(programs=400)))
     names = ["aot[shard-1-of-2]", "b.py:f[shard-1-of-2]", "aot[shard-2-of-2]"]

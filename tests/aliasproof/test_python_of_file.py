@@ -1,4 +1,4 @@
-"""A user's file as Python programs: they do in eager what the file does."""
+"""A user's file as Python programs: in eager, these do the same as the file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reproducers run under each torch that is named, and a fixed bug that shows again is an error."""
+"""Reproducers run under each given torch; a fixed bug that shows again is an error."""
 
 import json
 import shutil
@@ -36,7 +36,7 @@ def stored(tmp_path):
 
 @pytest.fixture
 def torch_of(tmp_path):
-    """An interpreter of that name, and how each script ends under it."""
+    """An interpreter of that name, and the outcome of each script under it."""
 
     def make(version, ending):
         path = tmp_path / version
@@ -63,7 +63,7 @@ def test_each_finding_in_each_torch(call, stored, torch_of):
     words = {"2.13": "still failing", "2.14": "changed", "2.15": "fixed"}
     assert replayed(done) == {(name, v): w for name in ("one", "two") for v, w in words.items()}
     assert "torch 2.14" in call("replay", "run", *options).out
-    # What replays show is kept, and the newest torch decides.
+    # The outcome of replays is stored, and the newest torch decides.
     said = call("triage", "run", "--json").json()["findings"]
     assert [(e["state"], e["note"]) for e in said] == [("fixed", "gone in torch 2.15")] * 2
     assert call("replay", "run", *options).code == 0, "it was there before it was fixed"
@@ -116,7 +116,7 @@ def test_known_bugs_that_are_gone_are_fixed(call, torch_of):
 
 
 def test_the_reproducer_of_a_known_bug_shows_it(tmp_path):
-    # Those of other compilers need these, and cannot be replayed under several versions of torch.
+    # Bugs of other compilers need these, and cannot be replayed under several versions of torch.
     assert {name for name, bug in known_bugs().items() if bug.shown} == OF_TORCH
     bug, script = known_bugs()["expand-inverse"], tmp_path / "reproducer.py"
     assert bug.shown

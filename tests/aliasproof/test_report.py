@@ -44,7 +44,7 @@ def finding(adding_program) -> Finding:
 
 @pytest.fixture
 def run(tmp_path: Path, finding: Finding) -> Path:
-    """A run with a finding that is confirmed, and one that is not."""
+    """A run with a confirmed finding and an unconfirmed one."""
     folder = tmp_path / "run"
     folder.mkdir()
     store = Store.open(folder)
@@ -128,7 +128,7 @@ def test_bad_input_is_told_in_one_line(call, run, given, said):
     assert not Path("new").exists()
 
 
-# --- what a report has ----------------------------------------------------------------------------
+# --- contents of a report -------------------------------------------------------------------------
 
 
 def test_what_needs_a_look_comes_first_and_states_are_the_last_ones(run):
@@ -172,7 +172,7 @@ def test_a_finding_runs_again_in_a_process_of_its_own(run, finding):
     assert one.second is not None
     assert one.second.status.word == "gone"
     assert one.second.strips[0].strips[0].rows[1].writes
-    # The store of its run knows more than its folder.
+    # The store of the run has more data than the folder of the finding.
     assert (one.state, one.issue) == ("reproduced", "# the issue\n")
 
 

@@ -32,7 +32,7 @@ FINDING = finding_of(
 
 @pytest.fixture
 def keep(tmp_path, forgetful_target):
-    """Writes a finding to where a campaign would."""
+    """Stores a finding where a campaign would."""
 
     def keep_finding(finding: Finding):
         folder = tmp_path / "runs" / "some-run" / "findings" / finding.identifier

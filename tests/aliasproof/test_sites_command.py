@@ -1,4 +1,4 @@
-"""`aliasproof sites`: where torch may rewrite a program, what fired, and why others did not."""
+"""`aliasproof sites`: where torch may rewrite a program, which fired, and why others did not."""
 
 from __future__ import annotations
 

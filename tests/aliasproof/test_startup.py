@@ -27,7 +27,7 @@ def test_a_state_that_the_bisector_left_is_named_and_not_read(
     done = aliasproof("check", file, "-t", "aot-eager", cwd=tmp_path, TMPDIR=str(tmp_path))
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"torch's bisector is active: {state}" in done.stderr
-    # Inductor was not called in place of `aot_eager`: it would have written there.
+    # If Inductor had run in place of `aot_eager`, it would have written there.
     assert [path.name for path in cache.iterdir()] == ["bisect"]
 
 

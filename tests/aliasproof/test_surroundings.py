@@ -1,4 +1,4 @@
-"""What is put back between runs: also in modules of the user, and in installed packages."""
+"""State that is restored between runs, also in modules of the user and in installed packages."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def counter(
 
 @pytest.fixture
 def write_package(tmp_path: Path, monkeypatch) -> Callable[[bool], ModuleType]:
-    """Makes a package of two modules that keep state, in a folder of its own."""
+    """Makes a package of two modules that keep state, in its own folder."""
 
     def written(installed: bool) -> ModuleType:
         name = f"counted_{'installed' if installed else 'beside'}_{tmp_path.name}"
@@ -123,7 +123,7 @@ def test_objects_that_a_package_registers_are_left_alone(write_package):
 
 
 class WithHook(torch.nn.Module):
-    """Has a partial of a method of its own, and a method that `forward` calls."""
+    """Has a partial of one of its methods, and a method that `forward` calls."""
 
     def __init__(self) -> None:
         super().__init__()

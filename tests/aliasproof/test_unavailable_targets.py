@@ -1,4 +1,4 @@
-"""A target that cannot run on this machine says so in one line, and the rest goes on."""
+"""A target that cannot run on this machine costs one line; the other targets run."""
 
 from __future__ import annotations
 

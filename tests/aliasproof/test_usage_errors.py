@@ -1,4 +1,4 @@
-"""What is wrong with a command is said before torch, which takes seconds, is imported."""
+"""Usage errors are reported before torch is imported, which takes seconds."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ CASES = [
     ),
     (["replay", "absent"], "'absent' does not exist"),
 ]
-# Prints the status, and what is on standard error, of each command.
+# Prints the status and standard error of each command.
 COMMANDS = """
 import contextlib, io, json, sys
 sys.modules["torch"] = None

@@ -1,7 +1,7 @@
-"""`check` on functions of the kind that people have: each is judged, and each can fail.
+"""`check` on the kinds of functions that users have: each is judged, and each can fail.
 
-`forgetful` loses each write to an input, and `stale` returns what a function returns for the inputs
-of the build. So a function that they get wrong shows that its results are compared.
+`forgetful` loses each write to an input, and `stale` returns the results for the inputs of the
+build. A function that these targets get wrong has results that are compared.
 """
 
 import enum
@@ -104,7 +104,7 @@ def test_forms_of_inputs(given, args, kwargs):
 
 
 class Counting(torch.nn.Module):
-    """A buffer that is written, one that is exchanged, and an attribute that is no tensor."""
+    """A buffer that is written, one that is replaced, and an attribute that is no tensor."""
 
     written: torch.Tensor
     exchanged: torch.Tensor
@@ -174,7 +174,7 @@ def test_members_of_an_enum_are_constants(stale_target):
 
 
 class NamedByClass(dict):
-    """Keeps its values under other keys than it is given, so a copy by items has other keys."""
+    """Stores its values under other keys than the given ones, so a copy by items has other keys."""
 
     def __setitem__(self, key: object, value: object) -> None:
         super().__setitem__(type(key).__name__, value)
@@ -214,7 +214,7 @@ def test_the_globals_of_an_installed_package_are_not_compared(tmp_path, monkeypa
 
 
 def buckets(x: torch.Tensor, most: int) -> torch.Tensor:
-    """The last bucket is for what is far away. An infinite distance is cast, and not chosen."""
+    """The last bucket is for far values. An infinite distance is cast, but not chosen."""
     return torch.where(x < most, x.long(), most)
 
 
@@ -252,7 +252,7 @@ def test_gradients_are_outputs(stale_target):
     found = check(calls_backward, x, ["functionalize", "aot", "identity", "stale"])
     judged_equal(found, "aot", "identity")
     assert {"gradient of 'x'", "gradient of 'WEIGHT'"} <= places(found, "stale", "values")
-    # What torch.func says that it does not support is neither right nor wrong.
+    # torch.func documents what it does not support, so that is neither right nor wrong.
     errors = found.results["functionalize"].reports["errors"]
     assert errors.verdict is Verdict.DOCUMENTED
     assert x.grad is None

@@ -1,4 +1,4 @@
-"""A file of a user runs once in a process, since operators cannot be registered twice."""
+"""A user's file runs once per process, since operators cannot be registered twice."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ def test_the_view_follows_a_run_and_ends_with_it(stored, monkeypatch):
     looks = []
 
     def write(seconds):
-        """What the run does between two looks."""
+        """The progress of the run between two updates."""
         looks.append(seconds)
         if len(looks) == 2:
             lock.write_text("")

@@ -1,4 +1,4 @@
-"""What is judged is what runs: targets compile what a bare `torch.compile` compiles."""
+"""The judged graphs are those that run: targets compile what a bare `torch.compile` compiles."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ from tests.aliasproof.user_functions import (
     state,
 )
 
-# Dynamo makes an instance of the class.
+# Dynamo instantiates the class.
 pytestmark = pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")
 FORMS_OF_COMPILE = ("dynamo", "aot-eager", "inductor-fx")
 
 
 def bare_graphs(function: Callable[..., Any], given: object) -> list[str]:
-    """The text of each graph that a backend gets from `torch.compile`, and nothing around it."""
+    """The text of each graph that `torch.compile` passes to a backend, without aliasproof."""
     graphs: list[str] = []
 
     def backend(graph: fx.GraphModule, _: Sequence[object]) -> Callable[..., object]:
@@ -52,7 +52,7 @@ def bare_graphs(function: Callable[..., Any], given: object) -> list[str]:
 
 @pytest.fixture
 def graphs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The text of each graph that the backend of a target gets, as it comes."""
+    """The text of each graph that the backend of a target gets, in order."""
     texts: list[str] = []
     compile_graph = CapturedGraph._recorded
 
@@ -65,7 +65,7 @@ def graphs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def run(name: str, comparable: Comparable) -> tuple[Sequence[object], Sequence[Tensor]]:
-    """All that a target leaves behind, in the grad mode of an observed run, and the tensors."""
+    """All values after a target ran in the grad mode of an observed run, and the tensors."""
     torch.manual_seed(0)
     inputs = clone_inputs(comparable.inputs)
     with torch.no_grad():
@@ -95,7 +95,7 @@ def test_each_form_of_compile_gets_them(name: str, graphs: list[str]) -> None:
 
 def test_training_is_compiled_where_eager_does_the_same_without_gradients() -> None:
     assert Comparable.of(network().train(), rows()).recorded
-    # It takes a fast path in inference, as eager does; so it is compiled without gradients.
+    # Inference takes a fast path, as in eager; so the function is compiled without gradients.
     inputs = torch.arange(24.0).view(2, 3, 4)
     comparable = Comparable.of(encoder(), inputs)
     assert not comparable.recorded
@@ -112,7 +112,7 @@ def test_variants_compile_the_function_itself(variant: str, graphs: list[str]) -
     assert result.reports["values"].verdict is Verdict.HOLDS
     assert not result.violated
     assert graphs
-    assert all("weight" in text for text in graphs)  # the name that the module gives it
+    assert all("weight" in text for text in graphs)  # the module's name for it
 
 
 # --- drawn programs, which *inductor-fx* compiles without Dynamo ----------------------------------
@@ -129,7 +129,7 @@ def calls(graph: fx.Graph) -> list[str]:
 
 
 def captured(program: Program) -> tuple[list[str], list[str]] | None:
-    """The inputs and the calls of the one graph that Dynamo captures; None if there is no such.
+    """The inputs and calls of the only graph that Dynamo captures; None if there is no such graph.
 
     None also if a size depends on data.
     """
@@ -168,7 +168,7 @@ def test_drawn_programs_are_compiled_as_dynamo_captures_them(seed: int, count: i
     assert same > 0.8 * count
 
 
-# --- each run starts from the same world ----------------------------------------------------------
+# --- each run starts from the same state ----------------------------------------------------------
 
 ORDER = ("aot", "inductor-fx")  # without Dynamo, and with it
 

@@ -31,7 +31,7 @@ def numbers() -> Tensor:
 
 
 def right(*inputs: Callable[[], Any]) -> Callable[[Any], Any]:
-    """Add a function and what makes its inputs."""
+    """Add a function and the makers of its inputs."""
 
     def added(function: Any) -> Any:
         RIGHT.append((function, lambda: tuple(make() for make in inputs)))

@@ -279,7 +279,7 @@ def lbfgs_step() -> Callable[[Tensor], Any]:
 
 
 class Lazy(nn.Module):
-    """It makes a state in its first call."""
+    """It makes its state in the first call."""
 
     total: Tensor
 
@@ -393,8 +393,8 @@ GIVEN: dict[str, tuple[Callable[[], Callable[..., object]], Callable[[], object]
     "metadata": (lambda: changes_metadata, x3),
 }
 
-# What torch gets wrong. A new copy into an input reads what was written since
-# (`copy-of-written-input` in `aliasproof/corpus/bugs`); `0 + x` is x itself (`zero_plus_input`).
+# Torch gets these wrong. A new copy into an input reads later writes (`copy-of-written-input` in
+# `aliasproof/corpus/bugs`); `0 + x` is x itself (`zero_plus_input`).
 WRONG = {kind: {"inductor-fx"} for kind in ("slices", "module", "module's method", "lazy")}
 if torch.__version__ < "2.15":
     WRONG["swap"] = {"inductor-fx"}

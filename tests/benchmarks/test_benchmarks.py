@@ -1,6 +1,6 @@
-"""The benchmarks run, at tiny sizes, and their figures fit together.
+"""The benchmarks run, at tiny sizes, and their figures are consistent.
 
-How fast anything is, is not tested.
+Speed is not tested.
 """
 
 import json
@@ -12,7 +12,7 @@ from benchmarks import planning
 from benchmarks.__main__ import BENCHMARKS, main
 from benchmarks.tables import Table, as_json, plain
 
-# Of torch, about odd programs. As errors they would end runs: some come once a process.
+# Warnings of torch about odd programs. As errors they would end runs: some come once per process.
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 

@@ -31,7 +31,7 @@ def test_the_bytes_of_a_call_are_those_that_its_tensors_hold_at_once():
 
 
 def test_what_was_there_before_a_call_does_not_count():
-    """The profiler keeps the sizes of an earlier call: blocks at those addresses seem its own."""
+    """The profiler keeps the sizes of an earlier call: it attributes blocks at those addresses."""
     held: list[torch.Tensor] = []
     bytes_of(lambda: held.extend(torch.empty(132) for _ in range(50)))
     addresses = {tensor.data_ptr() for tensor in held}

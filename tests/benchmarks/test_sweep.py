@@ -38,7 +38,7 @@ from benchmarks.sweep import (
 )
 
 pytest.importorskip("expecttest", reason="PyTorch's tests need it: make install")
-pytestmark = pytest.mark.filterwarnings("ignore")  # of torch, about odd samples
+pytestmark = pytest.mark.filterwarnings("ignore")  # warnings of torch about odd samples
 SUBJECTS = 12
 
 
@@ -200,7 +200,7 @@ def test_results_are_kept_and_not_found_again(tmp_path):
     answers = {answer for _, answer in first.swept[0].counts}
     assert SweepAnswer.RIGHT in answers
     assert not {SweepAnswer.WRONG, SweepAnswer.CRASH} & answers
-    # No second is left, so what is there now comes from the file.
+    # No second is left, so these results come from the file.
     again = measure(samples=1, resume=file, names=["geqrf"], seconds=0)
     assert again.tables() == first.tables()
     assert measure(samples=2, resume=file, names=["geqrf"], seconds=0).swept == []

@@ -1,6 +1,6 @@
-"""A pass that ends its process in four ways, each at one op, and gets another op wrong.
+"""A pass that kills its process in four ways, each at one op, and gets another op wrong.
 
-It also ends it where the wrong op has no `neg` beside it, as candidates of a reduction can.
+It also kills it if the wrong op has no `neg` beside it, as in some candidates of a reduction.
 """
 
 import ctypes
@@ -19,7 +19,7 @@ def cleanup(gm: fx.GraphModule) -> fx.GraphModule:
             os._exit(3)
         if op.startswith("aten.tan"):
             kept = []
-            while True:  # tensors would be fake ones here
+            while True:  # tensors would be fake here
                 kept.append(b"1" * 2**26)
         if op.startswith("aten.abs"):
             while True:

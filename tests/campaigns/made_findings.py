@@ -19,5 +19,5 @@ def finding_of(
     evidence: Mapping[str, object] | None = None,
     **more: Any,
 ) -> Finding[P]:
-    """The finding of a program, with a violation that is given by its parts."""
+    """A finding of a program, with a violation from its parts."""
     return Finding.of(program, target, Violation(oracle, kind, place, evidence or {}), **more)

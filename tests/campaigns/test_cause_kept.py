@@ -1,4 +1,4 @@
-"""A reduction keeps the known bug that a violation is, or that it is none of them."""
+"""A reduction keeps the known bug of a violation, or keeps that it is an unknown one."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_candidate_that_shows_another_bug_is_not_interesting() -> None:
 
 
 def test_a_bug_that_another_patch_prevents_too_is_told_apart() -> None:
-    # Two conditions of one pattern: with one of the patches, it is not applied at all.
+    # Two conditions of one pattern: with either patch, the pattern is not applied at all.
     cause, wrong = "attention-mask-of-numbers", Symptom("inductor-fx", "values", "wrong value")
     over_last = known_bugs()[cause].program
     calls = [

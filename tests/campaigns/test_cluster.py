@@ -1,4 +1,4 @@
-"""Where tasks run changes no result: on this machine, on two nodes, or when one of them is lost."""
+"""Results do not depend on where tasks run: here, on two nodes, or after one of them is lost."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from aliasproof.ir.errors import UserError
 
 # Ray reads these when it is first used in a process, which may be in any test.
 os.environ |= {MODE: "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
-# The test is about two nodes; that the number of workers changes nothing, others say.
+# This test is about two nodes; other tests show that the number of workers changes nothing.
 PLAN = Plan(("fx-reinplace",), seed=5, programs=75, workers=2)
 HEAD, OTHER = "127.0.0.2", "127.0.0.3"
 
@@ -46,8 +46,8 @@ def fold(
     first: Callable[[Any], None] = nothing,
     look: Callable[[Any], None] = nothing,
 ) -> tuple[list[Any], list[str], dict[str, object]]:
-    """Run the plan: what is stored of its failures, its signatures in the order in which their
-    reductions were asked for (they end in any order), and its counts.
+    """Run the plan: its stored failures, its signatures in the order in which their reductions were
+    scheduled (they end in any order), and its counts.
 
     `first` is called before, and `look` after each step.
     """
@@ -74,7 +74,7 @@ def fold(
 
 
 def until(workers: Any, nodes: int) -> None:
-    """Wait until so many nodes of one CPU have joined."""
+    """Wait until `nodes` nodes of one CPU have joined."""
     for _ in range(6000):
         assert not [*workers.finished()]
         if sum(node.answered for node in workers._nodes) == nodes:
@@ -85,7 +85,7 @@ def until(workers: Any, nodes: int) -> None:
 
 @contextlib.contextmanager
 def node(address: str, *options: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A node of one CPU, in a session of its own: it ends with all its processes."""
+    """A node of one CPU, in its own session: it ends with all its processes."""
     ray = str(Path(sysconfig.get_path("scripts")) / "ray")
     given = ("--num-cpus=1", "--disable-usage-stats", "--block", f"--node-ip-address={address}")
     process = subprocess.Popen(
@@ -187,7 +187,7 @@ def test_a_cluster_without_an_authentication_token_is_refused(
         monkeypatch.setenv(MODE, "disabled")
         with pytest.raises(UserError, match="everyone who reaches the cluster could run code"):
             connect(address, None)
-        # In another process, since Ray keeps what it once read.
+        # In another process, since Ray caches what it read.
         empty = {name: text for name, text in os.environ.items() if not name.startswith("RAY_")}
         command = [sys.executable, "-m", "aliasproof", "fuzz", "--cluster", address]
         done = subprocess.run(

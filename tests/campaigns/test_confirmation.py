@@ -24,7 +24,7 @@ from tests.short_programs import program_of, view
 
 
 def wrong(body: str) -> Target:
-    """A target that is wrong as the body of `compiled` says, and promises all."""
+    """A target with this body of `compiled`, which promises everything."""
     recipe = f"\ndef compiled(program, inputs):\n    {body}\n"
     scope: dict[str, Any] = {"torch": torch}
     exec(recipe, scope)
@@ -111,7 +111,7 @@ def test_a_script_prints_what_the_campaign_sees(kind: str) -> None:
 
 
 def test_another_error_than_the_campaign_saw_is_told() -> None:
-    """The title of a script quotes the error of the campaign, whatever the script then shows."""
+    """The title of a script quotes the error of the campaign, whatever error the script shows."""
     seen = Violation("errors", "raises ValueError: no", "call", {"message": "no such thing"})
     script = reproducer(WRITTEN, wrong("raise RuntimeError('something else')"), seen)
     assert "no such thing" in script.script
@@ -120,7 +120,7 @@ def test_another_error_than_the_campaign_saw_is_told() -> None:
 
 
 def test_an_input_is_looked_at_as_it_was_passed() -> None:
-    """After `t_`, the tensor of the caller has another layout, and may hide what is wrong."""
+    """After `t_`, the tensor of the caller has another layout, and may hide the wrong value."""
     tested = wrong("return lambda x: [x.set_(x.add(1).t())][1:]")
     trial = run_trial(Case.of(TURNED), tested)
     violation = next(it for it in trial.judgement.violations if it.oracle == "inputs")
@@ -130,7 +130,7 @@ def test_an_input_is_looked_at_as_it_was_passed() -> None:
 
 
 def test_random_numbers_are_drawn_in_both_runs_as_in_the_campaign() -> None:
-    """`torch.compile` draws others by default, which would show in any program that draws."""
+    """By default, `torch.compile` draws other numbers, so any random program would differ."""
     drawn = program_of("aten.cauchy_.default(x0)\nreturn ()", view(4))
     violation = Violation("inputs", "input ends wrong", "input 0", {"eager": "1.0"})
     settings = "{'fallback_random': True}"
@@ -148,7 +148,7 @@ def test_random_numbers_are_drawn_in_both_runs_as_in_the_campaign() -> None:
 
 
 def test_evidence_that_depends_on_chance_is_left_out() -> None:
-    """Such as what a compiled function reads of memory that nothing wrote."""
+    """For example, values that a compiled function reads from memory that nothing wrote."""
     numbers = itertools.count(1)
 
     def build(function: Function, inputs: Sequence[torch.Tensor]) -> Build:
@@ -166,7 +166,7 @@ def test_evidence_that_depends_on_chance_is_left_out() -> None:
 
 
 def test_a_literal_script_keeps_what_nobody_uses() -> None:
-    """`resize_` of a tensor that has a view is refused as long as the view is there."""
+    """`resize_` of a tensor is refused as long as a view of it exists."""
     kept = program_of(
         "v0 = aten.alias.default(x0)\naten.resize_.default(x0, [3])\nreturn ()",
         view(2),

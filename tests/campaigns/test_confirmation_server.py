@@ -1,4 +1,4 @@
-"""Scripts run in fresh processes that have torch alone, and end as they would by themselves."""
+"""Scripts run in fresh processes that have only torch, and end as they would by themselves."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_a_script_that_hangs_is_ended_and_holds_up_no_other(
 
 
 def test_a_stopped_server_ends_at_once_and_starts_no_more(folder: Path) -> None:
-    # It is at its imports, and each script would take the whole time limit.
+    # The server is still importing, and each script would take the whole time limit.
     server = ConfirmationServer(COMPILERS)
     with ThreadPoolExecutor(1) as executor:
         hangs = executor.submit(lambda: [server.run(folder / "hangs.py") for _ in range(3)])

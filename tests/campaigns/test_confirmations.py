@@ -37,7 +37,7 @@ REDUCED = Finding.of(
 
 @pytest.fixture
 def confirming(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Confirmations:
-    """Confirmations whose scripts show the bug, and show it under `aot_eager` as well."""
+    """Confirmations whose scripts show the bug, also under `aot_eager`."""
     monkeypatch.setattr(
         publisher, "confirmed", lambda *asked: Confirmation(True, "BUG: it", "exits 1")
     )
@@ -73,7 +73,7 @@ def add(
     number: int = 0,
     reduced: Finding[Program] = REDUCED,
 ) -> None:
-    """Add the reduced failure, as one that a task found, which asked as the `number`-th."""
+    """Add the reduced failure of the task that was scheduled as the `number`-th."""
     store = confirming.store
     failure = Failure(reduced.symptom, reduced.original, reduced.seed)
     confirming.add(FoundFailure(reduced, store.keep_failure(task, failure), number))

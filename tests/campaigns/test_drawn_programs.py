@@ -1,4 +1,4 @@
-"""What `stats` counts: layouts by what they are, ops by group, and what was never drawn."""
+"""The counts of `stats`: layouts by kind, ops by group, and features that were never drawn."""
 
 from __future__ import annotations
 

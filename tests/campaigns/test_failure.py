@@ -1,4 +1,4 @@
-"""The reduction of a failure: what a reduced failure says."""
+"""The reduction of a failure, and the text of a reduced failure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The sites that the programs of a shard fire are counted, whatever becomes of the programs."""
+"""The sites that the programs of a shard fire are counted, whatever their verdict."""
 
 from __future__ import annotations
 
@@ -55,12 +55,12 @@ def test_programs_that_are_skipped_change_no_other():
 
 
 def test_a_recorder_that_forgets_is_noticed():
-    """Without hooks nothing fires: the counts above are the recorder's."""
+    """Without hooks nothing fires: the counts above come from the recorder."""
     assert not fired_by(Shard(1, "aot", 6), SiteRecorder()).fired
 
 
 def test_hooks_are_there_for_what_a_target_fires_and_gone_afterwards():
-    """What is not recorded costs nothing: torch has no hook for it."""
+    """A site that is not recorded costs nothing: torch has no hook for it."""
 
     def hooked() -> dict[str, object]:
         return {
@@ -165,7 +165,7 @@ def test_a_resumed_run_and_one_of_two_workers_have_the_sites_of_an_uninterrupted
             pressed.append(1)
             os.kill(os.getpid(), signal.SIGINT)
 
-    # Programs of this seed show nothing, so that none is reduced. No shard has a variant.
+    # Programs of this seed show no violation, so that none is reduced. No shard has a variant.
     plan = Plan(("aot-epilogue",), seed=15, programs=10, workers=1)
     whole = fuzz(plan, tmp_path / "whole")
     assert fuzz(plan, tmp_path / "resumed", stop_at_half).interrupted
@@ -179,7 +179,7 @@ def test_a_resumed_run_and_one_of_two_workers_have_the_sites_of_an_uninterrupted
 
 
 def test_what_experiments_fire_is_not_the_programs() -> None:
-    """A violation is looked for in the layers below, by runs of other targets."""
+    """Attribution runs the program through the targets below, and these runs do not count."""
     shard = Shard(1007, "aot", 6)
     campaign = run_shard(shard)
     assert campaign.statistics.violating
@@ -187,7 +187,7 @@ def test_what_experiments_fire_is_not_the_programs() -> None:
 
 
 def test_programs_that_are_compiled_as_one_count_once_in_a_campaign():
-    """Those that a campaign runs alone, such as those that draw random numbers, count alone."""
+    """Programs that a campaign runs by themselves, such as random ones, count by themselves."""
     shard = next(Plan(("inductor",), programs=3).shards())
     together = run_shard(shard).statistics.fired
     alone = run_shard(replace(shard, group=1)).statistics.fired

@@ -1,4 +1,4 @@
-"""The gate: what changed against a baseline, and the fewest programs that show all."""
+"""The gate: differences from a baseline, and a set cover of programs that show all of them."""
 
 from __future__ import annotations
 

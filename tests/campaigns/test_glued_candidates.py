@@ -1,4 +1,4 @@
-"""Candidates are asked about in groups: the same reduction by fewer compiles."""
+"""Candidates are checked in groups: the same reduction with fewer compiles."""
 
 from __future__ import annotations
 

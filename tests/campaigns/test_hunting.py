@@ -1,4 +1,4 @@
-"""A hunt is a fold over results that the store keeps: ended anywhere, it goes on where it was."""
+"""A hunt is a fold over stored results: killed anywhere, it continues where it stopped."""
 
 from __future__ import annotations
 
@@ -42,15 +42,15 @@ KILLED = Death("dies of signal 9", "target", status=-9)
 
 
 class KilledError(Exception):
-    """The process of the hunt ends here."""
+    """Stands for the death of the hunt's process."""
 
 
 @dataclass
 class FakePool:
     """Answers calls in another order than they came, without processes.
 
-    `asked` counts them. The programs `deadly` end their process; `outside` is how often a signal
-    of somebody else ends one. The hunt is killed after so many answers.
+    `asked` counts the calls. The programs `deadly` kill their process; `outside` is how often a
+    signal from outside kills one. The hunt is killed after a given number of answers.
     """
 
     most: int = 2
@@ -103,7 +103,7 @@ def crash(program: int) -> Death:
 
 
 def judged(shard: Shard) -> ShardResult:
-    """Each seventh program fails, of two causes."""
+    """Every seventh program fails, from one of two causes."""
     counts = Statistics(programs=shard.count, dies=len(shard.skip))
     drawn = [number for number in shard.numbers if number % 7 == 3]
     counts.violating = len(drawn)
@@ -124,7 +124,7 @@ def reduced(number: int) -> Reduction:
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch) -> Callable[..., Campaign]:
-    """Runs the hunt in a folder with a pool; scripts show all but one kind."""
+    """Runs the hunt in a folder with a pool; scripts show every kind except one."""
 
     def shown(finding: Finding[PythonProgram], run: Run) -> Confirmation:
         return Confirmation(finding.kind != "wrong 1", f"BUG: {finding.kind}", "exits 1")
@@ -138,7 +138,7 @@ def run(tmp_path: Path, monkeypatch) -> Callable[..., Campaign]:
 
 
 def outcome(run: Path) -> dict[str, Any]:
-    """All that a run says, without times and its folder."""
+    """The outcome of a run, without times and its folder."""
     said = json.loads((run / "run.json").read_text())
     for name in ("seconds", "seconds of processor time", "worker deaths"):
         said.pop(name)
@@ -269,6 +269,6 @@ def test_a_damaged_run_is_refused(run, tmp_path: Path, damage: str):
     store.close()
     with pytest.raises(UserError, match=r"damaged|cannot be (used|read)"):
         merge(tmp_path / "joined", [tmp_path / "run"])
-    if "identifier" not in damage:  # a name that nothing leads to is left alone
+    if "identifier" not in damage:  # a name without a reference is ignored
         with pytest.raises(UserError, match=r"damaged|cannot be (used|read)"):
             run("run", FakePool())

@@ -1,4 +1,4 @@
-"""Programs that end their process are reduced; other reductions survive candidates that do."""
+"""Programs that kill their process are reduced; other reductions survive candidates that do."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pool]:
 
 @pytest.fixture
 def drawn(program: Callable[..., Program]) -> Program:
-    """A program with all ops at which the pass ends its process, and one that it gets wrong."""
+    """A program with all ops at which the pass kills its process, and one that it gets wrong."""
     return program(
         "v0 = aten.neg.default(x0)\n"
         "v1 = aten.cos.default(v0)\n"
@@ -88,7 +88,7 @@ def test_a_program_that_ends_its_process_is_reduced_to_the_op_that_does(
 
 
 def test_one_that_ends_in_another_way_is_no_candidate(drawn: Program, pool: Pool) -> None:
-    """The first op at which the pass ends decides, and it is not the one that is asked for."""
+    """The first op at which the pass dies decides, and it is not the op of the failure."""
     assert reduced(pool, drawn, Symptom(TARGET, "errors", "dies of signal 6")) is None
 
 
@@ -97,7 +97,7 @@ def test_candidates_that_end_their_process_are_left_out(drawn: Program, pool: Po
     found = reduced(pool, start, Symptom(TARGET, "values", "wrong value"))
     assert found is not None
     assert "not reduced" not in found.violation.evidence
-    # Without `neg`, its process would end.
+    # Without `neg`, the process would die.
     assert [call.op.split(".")[1] for call in found.program.instructions] == ["neg", "add"]
 
 

@@ -1,4 +1,4 @@
-"""What titles and issues say of a finding."""
+"""The titles and issues of findings."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ TITLES = [
 
 
 def issue_of(output: str = "BUG: it", **others: Any) -> str:
-    """The issue of a finding that differs from others so, and whose script prints this."""
+    """The issue of a finding with these fields, whose script prints this."""
     return issue_text(found(**others), Reproduced("import torch\n", output))
 
 
@@ -172,7 +172,7 @@ def test_a_title_names_all_writes_that_matter(writes: tuple[str, ...], said: str
     ],
 )
 def test_a_title_names_what_writes_and_what_it_uses(body: str, said: str) -> None:
-    """A custom operator writes, too, and `v0` says nothing to whoever reads the title alone."""
+    """A custom operator writes, too, and a reader of the title does not know what `v0` is."""
     program = with_short_names(program_of(body, view(2, 2), view(2, 2)))
     wrong = Violation("inputs", "input ends wrong", "input 0")
     assert headline("aot", wrong, program).removesuffix(said).endswith(" in an input ")
@@ -180,7 +180,7 @@ def test_a_title_names_what_writes_and_what_it_uses(body: str, said: str) -> Non
 
 @pytest.mark.parametrize("literal", [False, True])
 def test_an_issue_says_that_gradients_are_off_where_its_script_needs_it(literal: bool) -> None:
-    """AOTAutograd keeps other writes in its graph then, and a maintainer would not guess it."""
+    """AOTAutograd then keeps other writes in its graph, which a maintainer would not guess."""
     script = of_target(found(), literal=literal).script
     text = issue_text(found(), Reproduced(script, "BUG: it"))
     said = "For this function, called under `torch.no_grad()`, AOTAutograd returns wrong values"
@@ -188,7 +188,7 @@ def test_an_issue_says_that_gradients_are_off_where_its_script_needs_it(literal:
 
 
 def test_sentences_follow_the_evidence() -> None:
-    """No sentence speaks of an output, or of values, where neither is wrong."""
+    """No sentence mentions an output, or values, unless they are wrong."""
     text = issue_of(
         program=program_of("\n".join((*WRITES[1:], "return ()")), view(2), view(2)),
         oracle="aliasing",

@@ -58,7 +58,7 @@ def planted(monkeypatch: pytest.MonkeyPatch) -> Target:
 
 @pytest.fixture
 def written(program: Callable[..., Program]) -> Callable[[int], Program]:
-    """The bits of integers under a mask. With 0, no values show what is added before it."""
+    """The bits of integers under a mask. Under the mask 0, no values show the sum before it."""
 
     def write(mask: int) -> Program:
         plain = program(TEXT.format(mask=mask), (4,), (4,))

@@ -1,4 +1,4 @@
-"""Runs are joined by signature: nothing counts twice, and what one run knows of a finding stays."""
+"""Runs are merged by signature: nothing counts twice, and no data on a finding is lost."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def finding() -> Finding:
 
 
 def run(folder: Path, finding: Finding, share: int, *, confirmed: bool) -> Path:
-    """A run of two that found the same; only one of them confirmed it."""
+    """One of two runs that found the same; only one run confirmed it."""
     folder.mkdir()
     store = Store.open(folder)
     store.keep_plan(Plan(("aot",), programs=50, share=(share, 2)))
@@ -59,7 +59,7 @@ def runs(tmp_path: Path, finding: Finding) -> list[Path]:
 def test_equal_signatures_are_one_finding_with_all_its_failures(
     tmp_path: Path, runs: list[Path], finding: Finding
 ) -> None:
-    for joined in [runs, runs]:  # again, it changes nothing
+    for joined in [runs, runs]:  # merging again changes nothing
         campaign = merge(tmp_path / "joined", joined)
         assert outcome(campaign).count("50 programs") == 1
         assert campaign.findings == {"aot-values-1": replace(finding, count=2)}

@@ -1,4 +1,4 @@
-"""What only a GPU can show: `make test ARGS='-m cuda'`. Elsewhere, these tests are skipped."""
+"""Tests that need a GPU: `make test ARGS='-m cuda'`. Elsewhere, they are skipped."""
 
 from __future__ import annotations
 

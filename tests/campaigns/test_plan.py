@@ -55,7 +55,7 @@ def test_a_campaign_on_time_begins_with_few_programs_of_each_target() -> None:
         ran = [programs for target, programs in first if target == name]
         assert [*itertools.chain(*ran)] == [*range(25)]
         assert [len(programs) for programs in ran] == sizes
-    # To start a compiler that generates code takes as long as some programs.
+    # Starting a compiler that generates code takes as long as some programs.
     assert [name for name, _ in first[:4]] == ["aot", "aot", "aot", "inductor"]
     assert {it.rules for it in shards if it.seed == 0} == {0}
 

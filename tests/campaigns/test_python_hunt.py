@@ -254,7 +254,7 @@ def test_a_mistake_of_ours_is_no_other_answer_to_what_a_line_is(monkeypatch):
 
 
 class Mistaken:
-    """An examination that ended in a mistake of ours."""
+    """An examination that ended in an internal error."""
 
     mistake = InternalError("ours")
 

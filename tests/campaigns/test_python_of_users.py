@@ -90,7 +90,7 @@ def test_right_code_of_a_user_holds(code):
 
 
 def test_the_layer_before_is_at_fault_if_it_is_wrong(code):
-    """A known bug of AOTAutograd is none of the pass behind it."""
+    """A known bug of AOTAutograd is not attributed to the pass behind it."""
     wrong = PythonCase(PythonProgram(WRONG))
     symptom = examine(wrong, target_named(code("loses_writes"))).symptom
     assert symptom is not None

@@ -1,4 +1,4 @@
-"""A violation that vanishes while a bug is patched is that bug; what is left is another one."""
+"""A violation that vanishes while a bug is patched is that bug; a remaining one is another bug."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def nothing(graph_module):
 def test_what_a_pass_does_by_code_of_torch_is_a_finding_of_the_pass(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: Callable[..., Program]
 ) -> None:
-    """A pattern that ignores keywords is a known bug of Inductor, and the pass is wrong by it."""
+    """A pattern that ignores keywords is a known bug of Inductor, which makes the pass wrong."""
     (tmp_path / "passes.py").write_text(PASSES)
     monkeypatch.chdir(tmp_path)
     grant(["passes.py:forgets_alpha", "passes.py:nothing"])
@@ -90,7 +90,7 @@ def test_what_a_pass_does_by_code_of_torch_is_a_finding_of_the_pass(
     finding = reduce_failure(Failure.of(symptom, tested, 0, past_known=False))
     assert finding is not None
     assert (finding.target, finding.known) == ("passes.py:forgets_alpha", None)
-    # A bug of the layer before it is one for the pass, too.
+    # A bug of an earlier layer can explain violations of the pass, too.
     names = {bug.identifier for bug in explaining_bugs(target_named("passes.py:nothing"))}
     assert "lost-strides" in names
     assert "pattern-keywords" not in names

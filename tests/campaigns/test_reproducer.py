@@ -1,4 +1,4 @@
-"""Reproducers need torch alone, and show a bug if and only if it is there."""
+"""Reproducers need only torch, and show a bug if and only if the installed torch has it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ CLEARED = program_of(
 CHECKED = [oracle.name for oracle in ORACLES if oracle.check is not None]
 CUSTOM_NAMES = [operator.name.split(".")[1] for operator in CUSTOM]
 
-# What a target could do wrong, as the source of a recipe: one per oracle.
+# The mistakes of targets, one per oracle, as sources of recipes.
 COMPILED = "def compiled(program, inputs):\n    "
 STRAY = "torch._C._dynamo.guards._empty_strided_cpu((4,), (1,), torch.float32)"
 WRONG = {
@@ -139,7 +139,7 @@ def test_a_foreach_call_in_place_gives_its_operands() -> None:
 @pytest.mark.parametrize(
     ("recipe", "shown"),
     [
-        # As torch does: a method of a tensor is another thing than an op.
+        # As in torch: a method of a tensor is no op.
         ("'aten' not in program.__code__.co_names", [True, False]),
         ("torch.is_grad_enabled()", [True, False]),
         ("True", [False, False]),
@@ -222,7 +222,7 @@ def of_two_slices(*ops: str) -> Program:
 
 def test_has_the_definitions_of_the_custom_operators_that_the_program_calls() -> None:
     defined = ("add_both", "add_composite")
-    # It forgets what the operators write.
+    # It drops the writes of the operators.
     forgetful = COMPILED + "return lambda x, y: program(x.clone(), y.clone())"
     text = rendered(forgetful, "inputs", "input 0", "input ends wrong", of_two_slices(*defined))
     assert [name for name in CUSTOM_NAMES if f'"aliasproof::{name}"' in text] == [*defined]

@@ -1,4 +1,4 @@
-"""Findings are read back as they were written, and damaged ones are refused by name."""
+"""Findings are read as they were written, and damaged ones are refused by name."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_a_confirmed_finding_moves_with_its_reproducer(finding: Finding, tmp_pat
     assert read_findings(files.folder) == [finding]
     assert (files.finding_folder(finding.identifier) / "reproducer.py").is_file()
     assert not (files.folder / "unconfirmed").exists()
-    files.write_unconfirmed(finding, "pass\n")  # as a campaign that was killed meanwhile does
+    files.write_unconfirmed(finding, "pass\n")  # as by a campaign that was killed at this point
     assert files.confirm(finding.identifier)
     assert not files.unconfirmed_folder(finding.identifier).exists()
 

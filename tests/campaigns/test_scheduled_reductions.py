@@ -1,4 +1,4 @@
-"""Which failures are reduced, and when: before shards that wait, and again if a worker ends."""
+"""Which failures are reduced, and when: before waiting shards, and again if a worker dies."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_a_reduction_that_ends_workers_leaves_the_failure_with_its_evidence(tmp_
     assert found.finding.evidence["target"] == "1"
     told = "each worker that reduced it dies of signal 11"
     assert found.finding.evidence["not reduced"] == told
-    # No program that was reduced to its end has this identifier.
+    # No program that was reduced to a fixpoint has this identifier.
     assert found.finding.cause == "not reduced: a kind"
     assert not subject.fill()
 

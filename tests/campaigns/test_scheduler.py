@@ -1,4 +1,4 @@
-"""Results are taken in order, and a worker that dies costs one program."""
+"""Results are taken in order, and the death of a worker costs one program."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from tests.campaigns.test_confirmations import finish
 
 
 class FakePool:
-    """Notes what is scheduled, runs nothing."""
+    """Records what is scheduled, and runs nothing."""
 
     def __init__(self) -> None:
         self.scheduled: list[Any] = []  # shards and failures
@@ -82,7 +82,7 @@ def scheduler(
 def dies(
     subject: Scheduler, pool: FakePool, programs: list[int], status: int = -11
 ) -> FoundFailure | None:
-    """The worker of the task that was scheduled last dies while these programs run."""
+    """Let the worker of the last scheduled task die while these programs run."""
     running = range(min(programs), max(programs) + 1) if programs else range(0)
     pool.futures[-1].set_result(replace(death_of(status, ""), programs=running))
     return subject.take()
@@ -199,7 +199,7 @@ def test_after_a_death_in_a_group_programs_run_one_by_one(tmp_path: Path, alone:
     assert dies(subject, pool, [1, 2, 3]) is None
     again = pool.scheduled[-1]
     assert (again.group, again.skip) == (1, frozenset())
-    if alone:  # one of them dies alone, so the group is not at fault
+    if alone:  # one program dies by itself, so the group is not at fault
         assert dies(subject, pool, [2]) is None
         found = dies(subject, pool, [2])
         assert found is not None
@@ -299,7 +299,7 @@ def test_half_of_the_time_is_for_the_first_reduced_failure_of_each_kind(tmp_path
     subject, pool = scheduler(tmp_path, 200, seconds=100.0)
     subject.fill()
     failures = [Failure(symptom, PROGRAM, 0) for symptom in (SYMPTOM, SYMPTOM, ERROR)]
-    for number, found in enumerate((failures, [])):  # the second one was given already
+    for number, found in enumerate((failures, [])):  # the second failure was reported already
         pool.complete(number, *found)
         subject.take()
     subject.started -= 60

@@ -45,7 +45,7 @@ def test_skipped_programs_leave_the_others_as_they_were() -> None:
 
 def test_a_shard_announces_which_programs_run_together() -> None:
     announced: list[Sequence[int]] = []
-    # None of these programs draws random numbers: those that do run alone.
+    # None of these programs draws random numbers: such programs run by themselves.
     shard = Shard(3, "identity", count=6, skip=frozenset({1}), group=3)
     run_shard(shard, announced.append)
     assert [0, 2] in announced

@@ -1,4 +1,4 @@
-"""Signatures: what makes two reduced failures the same finding."""
+"""Signatures: the criteria by which two reduced failures are the same finding."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_a_pass_that_says_nothing_new_leaves_the_identifier(program) -> None:
     plain = signature(WRONG_VALUE, written)
     wrong_part = signature(WRONG_VALUE, written, wrong_part="AOTAutograd: functionalization")
     assert wrong_part.identifier == plain.identifier
-    # The function that raised says more than the pass that it is in.
+    # The function that raised is more specific than the pass that called it.
     raised = signature(RAISES, written)
     assert signature(RAISES, written, wrong_part="scheduler").identifier == raised.identifier
 

@@ -1,4 +1,4 @@
-"""Failures that special values alone show: found, attributed, reduced to one value, reproduced."""
+"""Failures that only special values show: found, attributed, reduced to one value, reproduced."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_the_inverse_of_expand_fails_for_infinity(
     special = replace(plain, fill="special")
     failure = Failure.of(symptom_of(special, "functionalize"), special, 0, past_known=False)
     assert failure.known == "expand-inverse"
-    # Otherwise the minimal program of the known bug would be the evidence.
+    # Otherwise the finding would be the minimal program of the known bug.
     monkeypatch.setattr(reduction, "_minimal", lambda failure, bug: None)
     reduced = reduce_failure(failure)
     assert reduced is not None

@@ -1,4 +1,4 @@
-"""What the store keeps comes back equal, is durable at once, and a full disk takes nothing away."""
+"""Stored values are read back equal and are durable at once; a full disk loses none of them."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_a_full_disk_is_one_line_and_takes_nothing_away(tmp_path: Path) -> None:
     assert all(store.failures(f"task {number}") for number in range(kept))
     assert store.result(f"task {kept}") is None
     store.close()
-    again = Store.open(tmp_path)  # there is room
+    again = Store.open(tmp_path)  # there is space again
     again.keep_result(f"task {kept}", ("aot", 7), {}, [FAILURE])
     assert again.failures(f"task {kept}")
 

@@ -1,4 +1,4 @@
-"""Findings are run under `torch.compile`; what is said about them is what the scripts showed."""
+"""Findings are run under `torch.compile`; their text says what the scripts showed."""
 
 from __future__ import annotations
 
@@ -68,9 +68,9 @@ def test_a_bug_of_functionalization_shows_under_torch_compile(level: UserLevel) 
 
 
 def run_by(answers: dict[str, Confirmation]) -> tuple[list[str], Run]:
-    """A stand-in for the fresh process: it answers by what the script contains.
+    """Stands for the fresh process: it answers by the contents of the script.
 
-    Controls, in which eager is in the place of the compiler, show nothing.
+    Controls, in which eager takes the place of the compiler, show nothing.
     """
     scripts: list[str] = []
 
@@ -117,7 +117,7 @@ def test_the_recipe_stays_where_no_backend_shows_it() -> None:
     _, run = run_by({"torch.compile": GONE, "aot_function": SHOWN})
     level = at_user_level(found(), RECIPE, run)
     assert set(level.answers.values()) == {"does not show"}
-    # In ordinary syntax, since that shows it too.
+    # In ordinary syntax, since that shows the bug, too.
     assert "return x + 0" in level.reproduced.script
     _, run = run_by({"": GONE})
     assert at_user_level(found(), RECIPE, run).reproduced is RECIPE
@@ -132,7 +132,7 @@ RAISES = Violation(
 
 
 def answer_to(violation: Violation, printed: str) -> str:
-    """What is said of a finding whose script prints this."""
+    """The text on a finding whose script prints this."""
     finding = found(oracle="errors", kind=violation.kind, place="call", evidence=violation.evidence)
     _, run = run_by({"": Confirmation(True, f"expected: no error\nactual:   {printed}", "exits 1")})
     return at_user_level(finding, RECIPE, run, ["aot_eager"]).answers["aot_eager"]

@@ -1,4 +1,4 @@
-"""Target *executorch*: what it takes is right in each variant, and planted mistakes are seen."""
+"""Target *executorch*: supported functions are right in each variant; planted bugs are seen."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def test_a_plan_that_shares_the_memory_of_live_tensors_is_seen(
     found = examined(read_late, [numbers(4), numbers(4) + 1])
     assert verdicts(found)["clobbers"] is Verdict.VIOLATED
     assert verdicts(found)["values"] is Verdict.VIOLATED
-    # The values of an input can hide it, and the plan cannot.
+    # Equal values of an input can hide the bug, but the plan shows it.
     hidden = examined(read_late, [torch.zeros(4), torch.zeros(4)])
     assert verdicts(hidden)["values"] is Verdict.HOLDS
     assert verdicts(hidden)["clobbers"] is Verdict.VIOLATED

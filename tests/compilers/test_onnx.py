@@ -83,7 +83,7 @@ def test_calls_and_kept_outputs_do_not_disturb_each_other() -> None:
 
 
 def dropped_write(model: Any) -> Any:
-    """An optimizer takes a scatter for one that changes nothing."""
+    """An optimizer removes a scatter as if it changed nothing."""
     for node in list(model.graph):
         if node.op_type == "ScatterND":
             node.outputs[0].replace_all_uses_with(node.inputs[0], replace_graph_outputs=True)
@@ -91,7 +91,7 @@ def dropped_write(model: Any) -> Any:
 
 
 def shared_buffer(run: Any) -> Any:
-    """A planner gives two outputs of one size one buffer while both live."""
+    """A planner gives two outputs of one size the same buffer while both are live."""
 
     def planned(self: Any, *inputs: Tensor) -> tuple[Tensor, ...]:
         first, *rest = run(self, *inputs)

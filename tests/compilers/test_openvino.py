@@ -1,4 +1,4 @@
-"""Targets *openvino*: right functions run right, what is left to torch is no verdict."""
+"""Targets *openvino*: right functions run right; parts that torch runs get no verdict."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_a_recipe_does_what_build_does(name: str) -> None:
 
 
 def planted(fault: Any) -> AbstractContextManager[Any]:
-    """A wrong runtime: the fault changes what a compiled model returns, or what it is given."""
+    """A wrong runtime: the fault changes the inputs or the outputs of a compiled model."""
     openvino = openvino_runtime._load()
     original = openvino.CompiledModel.__call__
 
@@ -76,7 +76,7 @@ def planted(fault: Any) -> AbstractContextManager[Any]:
 
 
 def shared_buffer(inputs: Any, outputs: dict[Any, Any]) -> Any:
-    """Two outputs of one size are in one buffer, though both live."""
+    """Two outputs of one size are in one buffer, though both are live."""
     first = next(iter(outputs.values()))
     for key, array in outputs.items():
         if array.shape == first.shape:
@@ -93,7 +93,7 @@ def input_returned(inputs: Any, outputs: dict[Any, Any]) -> Any:
 
 
 def write_dropped(inputs: Any, outputs: dict[Any, Any]) -> Any:
-    """What a program leaves in its input is what was there."""
+    """A write into an input is lost: the input keeps its contents."""
     *_, last = outputs
     return {**outputs, last: inputs["inputs_0"].copy()}
 

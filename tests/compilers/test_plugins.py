@@ -1,6 +1,6 @@
 """A compiler beyond torch that is missing, of another version or broken costs one line.
 
-And what is known of one that is missing.
+Its known bugs are listed even if it is missing.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def planted_plugin(module: str, extra: str = "") -> CompilerPlugin:
 
 @pytest.fixture
 def planted(monkeypatch: pytest.MonkeyPatch):
-    """Says what is installed. The extra `planted` needs numpy and a compiler."""
+    """Sets what is installed. The extra `planted` needs numpy and a compiler."""
     installed = {"numpy": "2.1"}
 
     def version(name: str) -> str:

@@ -23,7 +23,7 @@ aten = torch.ops.aten
 
 
 def relax(program, *inputs: torch.Tensor, variant: str = "") -> Examination:
-    """The verdicts on a function through the target."""
+    """The verdicts on a function, from the target."""
     return examine(Case.of_function(program, inputs), target_named(f"relax{variant}"))
 
 
@@ -92,7 +92,7 @@ def test_a_reproducer_needs_no_package_of_ours() -> None:
 
 
 def in_place_where(chooses):
-    """A pass that puts each binary call in place for which `chooses` finds an operand."""
+    """A pass that puts a binary call in place wherever `chooses` finds an operand."""
 
     def run(module):
         function = module["main"]

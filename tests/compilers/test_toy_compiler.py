@@ -1,4 +1,4 @@
-"""A compiler in a package of its own: after `pip install`, every command knows it."""
+"""A compiler in its own package: after `pip install`, every command knows it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ print(expanded(["all-compilers"]))
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., str]:
-    """Runs commands where the package is installed beside what is installed here."""
+    """Runs commands in an environment that also has this package."""
     folder = tmp_path_factory.mktemp("toy")
     venv.create(folder / "environment")
     python = folder / "environment" / "bin" / "python"

@@ -1,6 +1,6 @@
 """Prints the line `# shows: ` of known bugs: `python tests/corpus/shown_bugs.py [NAME ...]`.
 
-It tries the difference that each bug shows in the installed torch, and runs the reproducer.
+It takes the difference that each bug shows in the installed torch, and runs the reproducer.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ TIMEOUT = 120.0  # seconds
 
 
 def differences(bug: KnownBug) -> Iterator[ShownDifference]:
-    """What the installed torch shows, that a script can compare: main differences first."""
+    """The differences in the installed torch that a script can compare: main differences first."""
     for name in bug.targets:
         target = target_named(name)
         case = Case.of(bug.program).under(target)
@@ -59,7 +59,7 @@ def first_shown(bug: KnownBug, server: ConfirmationServer) -> ShownDifference | 
 
 
 def main(names: list[str]) -> None:
-    """Print the line of each bug. Those that no reproducer shows are named on standard error."""
+    """Print the line of each bug. Standard error names bugs that no reproducer shows."""
     server = ConfirmationServer(COMPILERS)
     try:
         for name in names or list(known_bugs()):

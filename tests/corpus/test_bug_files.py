@@ -1,4 +1,4 @@
-"""The text files of known bugs: what is read from them, and the errors for wrong ones."""
+"""The text files of known bugs: their contents as objects, and the errors for wrong files."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Signatures of failing programs of earlier campaigns tell their causes.
+"""Signatures of failing programs of earlier campaigns distinguish their causes.
 
-`failing.json` has programs that a target got wrong, as they were reduced in campaigns before
-signatures tell causes apart, so each of the known bugs is there in several forms. The truth is made
-by patching: a violation that vanishes while one known bug of torch is patched is that bug.
+`failing.json` has programs that a target got wrong. Campaigns reduced them before signatures
+distinguished causes, so it contains each of these known bugs in several forms. The truth comes from
+patching: a violation that vanishes while only one known bug of torch is patched is that bug.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from aliasproof.targets.registry import target as target_named
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """Its cause, its signature in a campaign, and the one it had if the bug were unknown."""
+    """The cause, the signature in a campaign, and the signature if the bug were unknown."""
 
     cause: str
     exact: bool
@@ -38,7 +38,7 @@ def violation_of(target: str, program: Program) -> Violation | None:
     symptom = examine(case, target_named(target)).symptom
     if symptom is None:
         return None
-    # The error of the target at fault, which can be another one.
+    # The error of the target at fault may be another one.
     trial = run_trial(case, target_named(symptom.target))
     known = recognised(program, symptom, reduced=True)
     plain = signature(symptom, program, trial.target.error)

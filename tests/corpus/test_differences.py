@@ -22,7 +22,7 @@ def drawn_programs() -> list[Program]:
 
 
 def differs(program, target: str) -> bool:
-    """Whether any result differs, by a contract that excepts nothing."""
+    """Whether any result differs, by a contract without exceptions."""
     trial = examine(Case.of(program), target_named(target), attribute=False).trial
     if trial is None:
         return False

@@ -1,4 +1,4 @@
-"""Known bugs: the minimal program shows each, and its patch removes it and nothing else."""
+"""Known bugs: the minimal program shows each, and the patch removes only this bug."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_a_bug_is_recognised_and_the_patches_of_others_leave_it(bug: KnownBug) -
     others = tried(bug, target, *(other for other in BUGS if other is not bug))
     patched = tried(bug, target, bug) if bug.patch is not None else None
     trial = tried(bug, target)
-    main, *_ = differences(trial)  # or a patch outlives its context
+    main, *_ = differences(trial)  # fails if a patch outlives its context
     assert main in differences(others)
     if patched is not None:
         assert bug in plausible_bugs(bug.program, target)

@@ -1,4 +1,4 @@
-"""A mark takes what is its bug: another fault in the same op, or in the same target, is none."""
+"""A mark matches only its bug, and no other fault in the same op or target."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from aliasproof.judge.trial import Case
 from aliasproof.targets.registry import target
 from tests.short_programs import program_of, view
 
-# Whose marks ask about the numbers of a program: those of `plain` do not show the bug.
+# Bugs whose marks check the numbers of a program: `plain` programs do not show them.
 OF_NUMBERS = """
     atan2-of-nan executorch-sign-of-nan integer-powers-in-double integers-reduced-in-double
     maximum-without-nan openvino-maximum-without-nan openvino-nan-is-false openvino-saturates
@@ -107,7 +107,7 @@ def test_a_planted_fault_is_not_taken_for_what_a_patch_removes(identifier: str) 
 
 
 def _one_more(right: Callable[..., Any]) -> Callable[..., Any]:
-    """Results of a partition that are each one too large."""
+    """A partition whose results are each one too large."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
         results = right(*args, **kwargs)

@@ -1,4 +1,4 @@
-"""Known bugs that Python programs show: each file shows its own, at its layer and not below it."""
+"""Known bugs in Python programs: each file shows its own bug, at its layer and not below it."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_no_reduction_leaves_out_what_a_bug_is_recognised_by(bug: PythonBug) -> 
 
 
 def shown(bug: PythonBug) -> Finding[PythonProgram]:
-    """What its target shows: the layers below it are right, since the first wrong one counts."""
+    """The finding of its target. Lower layers are right: the first wrong one is reported."""
     examination = examine(PythonCase(bug.program), target_named(bug.target))
     main, symptom = examination.main, examination.symptom
     assert main is not None

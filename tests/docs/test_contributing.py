@@ -33,7 +33,7 @@ NAMES = (
     "A known bug",
 )
 
-# A sentence that ends in a colon says what happens to the block of code that follows it.
+# A sentence that ends in a colon says where the following block of code goes.
 EDIT = re.compile(
     r"(?:New file\s`(?P<new>[^`]+)`"
     r"|In\s`(?P<old>[^`]+)`,\s(?P<how>above|below|in\splace\sof)\s`(?P<anchor>[^`]+)`)"
@@ -43,7 +43,7 @@ EDIT = re.compile(
 COMMAND = re.compile(r"^\$ (.+)$", re.MULTILINE)
 # A command within a sentence.
 INLINE = re.compile(r"`((?:python|make|aliasproof) [^`]+)`")
-# What a walk-through needs of the repository.
+# The parts of the repository that a walk-through needs.
 COPIED = ("docs", "pyproject.toml", "tests", "README.md", "CONTRIBUTING.md")
 PACKAGES = sorted(path.parent.name for path in ROOT.glob("*/__init__.py"))
 
@@ -87,14 +87,14 @@ def follow(edit: re.Match[str], scratch: Path) -> None:
         "above": (positions[0], positions[0]),
         "below": (positions[0] + width, positions[0] + width),
     }.get(edit["how"], (positions[0], positions[0] + width))
-    # A function is two empty lines above what follows.
+    # Two empty lines precede a function.
     gap = ["", ""] if edit["text"].startswith(("def ", "@")) else []
     lines[start:end] = edit["text"].removesuffix("\n").split("\n") + gap
     path.write_text("\n".join(lines), encoding="utf-8")
 
 
 def commands_of_text(text: str) -> list[list[str]]:
-    """The commands in sentences. What stands for another word is in capitals."""
+    """The commands in sentences. Placeholders are in capitals."""
     return [shlex.split(command) for command in INLINE.findall(text)]
 
 
@@ -150,7 +150,7 @@ def test_each_block_of_code_says_where_it_goes(name: str, tmp_path: Path) -> Non
 
 @pytest.mark.timeout(1800)
 def test_the_walk_throughs_work(scratch: Path) -> None:
-    """All in one copy, one after the other, each command once: most of the time is imports."""
+    """All in one copy, one after the other, each command once: imports take most of the time."""
     paths, selected = [], []
     for section in SECTIONS.values():
         for edit in EDIT.finditer(section):

@@ -1,4 +1,4 @@
-"""docs/first_chapter.py: what it compiles does what eager does, and each of its parts is needed."""
+"""docs/first_chapter.py: compiled programs agree with eager, and each part is needed."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def new_value_has_other_strides_than_the_view(x, y):
 
 
 def drawn() -> Iterator[Example]:
-    """Programs of the generator on contiguous inputs, with views and writes most of all."""
+    """Programs of the generator on contiguous inputs, with many views and writes."""
     features = replace(
         swarm(0),
         dtypes=(torch.float32, torch.int64),
@@ -164,7 +164,7 @@ def drawn() -> Iterator[Example]:
 
 
 def is_right(example: Example, conditions: Any = CONDITIONS) -> bool | None:
-    """Whether a program does what it does in eager, functional and in place; None if refused."""
+    """Whether a program agrees with eager, functional and in place; None if refused."""
     program, inputs = example
     wanted = seen(program, inputs)
     try:
@@ -178,7 +178,7 @@ def is_right(example: Example, conditions: Any = CONDITIONS) -> bool | None:
 
 
 def seen(program: Any, inputs: tuple[Tensor, ...]) -> str:
-    """What the caller sees at the end; as text, since a NaN is not equal to itself."""
+    """The values that the caller sees at the end; as text, since a NaN is not equal to itself."""
     return repr(seen_at_end(program, afresh(inputs)))
 
 

@@ -1,4 +1,4 @@
-"""All pages: each link and each file that they name exists, and they stay short."""
+"""All pages: each link and each named file exists, and the pages stay short."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_files_that_a_page_names_exist(page: Path) -> None:
-    # A walk-through writes new ones.
+    # A walk-through creates new files.
     text = re.sub(r"New\s+file\s+`[^`]+`", "", page.read_text(encoding="utf-8"))
     for name in NAMED.findall(text):
         assert (ROOT / name).exists(), name
 
 
 def test_the_pages_are_short() -> None:
-    """A page says what holds; a command prints tables, and `benchmarks` measures."""
+    """A page states rules; a command prints tables, and `benchmarks` measures."""
     words = sum(
         len(page.read_text(encoding="utf-8").split())
         for page in PAGES

@@ -1,7 +1,7 @@
-"""docs/reference_pass.md and docs/planning.md: what they show of the reference pass is up to date.
+"""docs/reference_pass.md and docs/planning.md show the present output of the reference pass.
 
-Run as a script, this file writes the graphs and the pictures into the documents anew. A picture has
-the parts of the output of `explain --plan` whose titles are in it.
+Run as a script, this file rewrites the graphs and the pictures in the documents. A picture shows
+the parts of the output of `explain --plan` whose titles it contains.
 """
 
 import re
@@ -35,7 +35,7 @@ def defined(code):
 
 
 def printed(example):
-    """What the document should show of a program: the graphs, or parts of the plan."""
+    """The text that the document should have for a program: the graphs, or parts of the plan."""
     if "timeline" in example["shown"]:
         titles = example["shown"].splitlines()
         plan = explain(*defined(example["code"]), plan=True).parts

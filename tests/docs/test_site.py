@@ -1,4 +1,4 @@
-"""The site: each page is in its navigation, and it builds in strict mode: each link is right."""
+"""The site: each page is in the navigation, and it builds in strict mode, so each link is right."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ yaml = pytest.importorskip("yaml")
 
 ROOT = Path(__file__).parents[2]
 WORKFLOWS = ROOT / ".github" / "workflows"
-# Those that need a network, or all known bugs. `tests/aliasproof/test_replay.py` has the latter.
+# Steps that need a network, or all known bugs (`tests/aliasproof/test_replay.py` runs these).
 LEFT_OUT = {"Install", "Replay the known bugs"}
 
 
@@ -31,7 +31,7 @@ def workflow(name: str) -> Any:
 
 
 class Runner:
-    """Runs jobs as GitHub does, as far as the workflow asks: steps, artefacts and a cache."""
+    """Runs jobs as GitHub does, as far as the workflows need: steps, artefacts and a cache."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.artefacts, self.cache = folder, folder / "artefacts", folder / "cache"
@@ -72,9 +72,9 @@ class Runner:
         return succeeds
 
     def action(self, name: str, given: dict[str, str], clone: Path) -> None:
-        """What an action of GitHub does with files."""
+        """Do with files what an action of GitHub does."""
         if name == "actions/upload-artifact":
-            # Of one path, that folder is the root of the artefact; of several, their parent is.
+            # A single path is the root of the artefact; of several paths, their parent is.
             paths = given["path"].split()
             for path in paths:
                 here = self.artefacts / given["name"] / ("" if len(paths) == 1 else path)
@@ -100,7 +100,7 @@ def copy(source: Path, target: Path) -> None:
 
 
 def filled(text: object, matrix: dict[str, object]) -> str:
-    """The text with what the matrix gives for `${{ matrix.NAME }}`."""
+    """The text in which the matrix replaces each `${{ matrix.NAME }}`."""
     known = {f"matrix.{name}": str(value) for name, value in matrix.items()}
     known["github.run_id"] = "1"
     return re.sub(r"\$\{\{ ([\w.]+) \}\}", lambda found: known[found[1]], str(text))
@@ -125,7 +125,7 @@ def test_a_night_is_fuzzed_merged_and_reported_and_a_finding_fails_one_night(
     assert "<html" in (report / "report" / "report.html").read_text()
     assert 'name="a-finding"' in (report / "report" / "junit.xml").read_text()
     assert (report / "nights" / "findings" / "a-finding" / "reproducer.py").is_file()
-    # The second night brings the same: no new finding, and nothing that was said to be fixed.
+    # The second night has the same finding: none is new, and none is reported as fixed.
     assert runner.job(jobs["report"], {"torch": "2.13.0"}, small)
     assert runner.summary.read_text().startswith("## 0 new findings, torch 2.")
 
@@ -171,7 +171,7 @@ def test_the_gate_fails_a_pull_request_and_annotates_it(tmp_path: Path, capsys: 
     )
     mine.write_text(BACKEND)
     given = {"TARGET": f"{mine}:mine", "BASELINE": str(baseline)}
-    # What a baseline has is not new; here nothing was wrong before.
+    # Findings in the baseline are not new; here it has none.
     assert runner.job({"steps": steps}, {}, given)
     before = json.loads(baseline.read_text())
     assert before["shown"]

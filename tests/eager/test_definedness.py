@@ -151,7 +151,7 @@ DIVISOR = "aten.{op} takes a common divisor of the lowest integer"
 SHIFT = "aten.{op} shifts by a number of bits that is out of range"
 MODE = "aten.{op} samples in a mode that is none"
 CUT = "aten.{op} is called on its branch cut, where the sign of a zero decides"
-# Each line: the operator that is named, and the expression.
+# Each line: the operator that the error names, and the expression.
 UNDEFINED = [
     (OVERLAPS, "vector()", "add_.Tensor: x.expand(3, 4).add_(1)"),
     (OVERLAPS, "vector()", "mul_.Tensor: x.unfold(0, 2, 1).mul_(2)"),
@@ -318,8 +318,8 @@ def test_a_mistake_in_the_watch_is_not_an_error_of_eager(monkeypatch: pytest.Mon
 
 # --- kernels that disagree ------------------------------------------------------------------------
 
-# With the vector instructions of processors on which the kernels disagree. What is undefined on one
-# of them is undefined everywhere.
+# With the vector instructions of processors on which the kernels disagree. A call that is undefined
+# on one of them is undefined everywhere.
 DISAGREEMENTS = [
     (torch.nn.functional.gelu, torch.full((64,), math.inf), ("AVX512",)),
     (lambda x: x.fmod(0.5), torch.full((64,), 3e38), ("AVX2", "AVX512")),
@@ -366,7 +366,7 @@ def test_a_number_is_copied_as_a_tensor():
         whole.copy_(math.nan)  # type: ignore[arg-type]
 
 
-# --- calls that eager refuses did not run; what is undefined cannot be caught ---------------------
+# --- calls that eager refuses did not run; `except` does not hide an undefined call ---------------
 
 
 Call = Callable[[Tensor], object]
@@ -418,7 +418,7 @@ def test_kernels_disagree_on_copies_of_a_broken_bool() -> None:
     assert [x.clone().view(torch.uint8).item(), torch.cat([x]).view(torch.uint8).item()] == [1, 2]
 
 
-# --- calls with one meaning on the device at hand, though torch specifies none --------------------
+# --- calls that are defined on this device, though torch does not specify them --------------------
 
 
 @torch.library.custom_op("unspecified_test::fold", mutates_args=("x",))
@@ -442,7 +442,7 @@ def test_unspecified(function: Callable[..., object]) -> None:
     assert trace.unspecified is not None
 
 
-# --- memory that no call has written: storages that change their size, and losses of nothing ------
+# --- memory that no call has written: resized storages, and losses of empty inputs ----------------
 
 
 aten = torch.ops.aten

@@ -1,4 +1,4 @@
-"""The trace: what an eager run did, as far as contracts and comparisons depend on it."""
+"""The trace: the facts about an eager run on which contracts and comparisons depend."""
 
 from __future__ import annotations
 
@@ -318,7 +318,7 @@ def test_complex_parts_are_open_only_if_they_were_computed() -> None:
         (lambda x: torch.from_numpy(x.numpy()), "Tensor.numpy"),
         (np.asarray, "Tensor.numpy"),
         (lambda x: x + x.shape[0], None),
-        # The watch itself calls `numpy` of what it knows about uninitialised memory.
+        # The watch itself calls `numpy` on tensors that it records for uninitialised memory.
         (lambda x: x.new_empty(4).masked_fill_(x > 0, 1), None),
         (lambda x: x.new_empty(4).index_put_((torch.arange(4),), x), None),
     ],
@@ -329,7 +329,7 @@ def test_what_reads_tensor_data(function: Function, read: str | None) -> None:
     assert (torch.Tensor.tolist, torch.Tensor.numpy) == patched
 
 
-# --- fused rounding: only what depends on a rounding between two ops is noted ---------------------
+# --- fused rounding: only results that depend on a rounding between two ops are noted -------------
 
 
 BF16, F32 = torch.bfloat16, torch.float32
@@ -378,7 +378,7 @@ def test_a_number_may_come_from_any_tensor() -> None:
     assert watch.trace.rounds_between(number)
 
 
-# --- which results correct kernels may have on two sides of a jump, or beside a huge number -------
+# --- results that correct kernels may have on two sides of a jump, or beside a huge number --------
 
 
 HIDDEN = torch.finfo(torch.float32).min
@@ -392,7 +392,7 @@ def scaled(x: Tensor) -> Tensor:
 
 
 def is_open(function: Callable[[Tensor], object], x: Tensor) -> bool:
-    """Whether any value of the output is one that a correct kernel may have."""
+    """Whether correct kernels may differ in some value of the output."""
     observed, trace = observe_eager(function, [x])
     assert observed.error is None
     return trace.bits_open(observed.outputs[0])

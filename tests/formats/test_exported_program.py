@@ -1,4 +1,4 @@
-"""Files of `torch.export.save`: what is read is what the model computes, and nothing is run."""
+"""Files of `torch.export.save`: the read program computes what the model does; no code runs."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ class Bomb:
 
 
 def rewritten(path: Path, changes: dict[str, bytes]) -> Path:
-    """The archive with other contents for the members whose names end like this."""
+    """The archive with other contents for the members whose names have these suffixes."""
     with zipfile.ZipFile(path) as archive:
         members = {name: archive.read(name) for name in archive.namelist()}
     for ending, data in changes.items():

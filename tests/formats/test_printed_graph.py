@@ -1,4 +1,4 @@
-"""Graphs as torch prints them: what is read, what is refused, and what inputs they get."""
+"""Graphs as torch prints them: accepted and refused texts, and the inputs that they get."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_what_torch_prints_is_read_and_does_the_same(layer: str) -> None:
     layouts = [(it.shape, it.stride(), it.dtype) for it in read.inputs if not isinstance(it, int)]
     assert layouts == [(it.shape, it.stride(), it.dtype) for it in inputs()]
     expected, actual = function(*inputs()), read.module(*inputs())
-    if layer == "Dynamo":  # AOTAutograd returns what it writes besides
+    if layer == "Dynamo":  # AOTAutograd also returns the values that it writes
         for one, other in zip(expected, actual, strict=True):
             torch.testing.assert_close(one, other, rtol=0, atol=0, equal_nan=True)
 

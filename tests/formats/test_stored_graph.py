@@ -1,4 +1,4 @@
-"""A graph goes through files and stays the same; a hostile file is refused, and nothing runs."""
+"""A graph is unchanged after a round trip through files; hostile files are refused, and not run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from aliasproof.ir.values import STATIC
 
 
 def captured(function: Callable[..., Any], *inputs: torch.Tensor) -> fx.GraphModule:
-    """The graph that Dynamo makes of a function."""
+    """The graph that Dynamo captures from a function."""
     torch._dynamo.reset()
     graphs: list[fx.GraphModule] = []
 

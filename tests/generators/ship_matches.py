@@ -1,7 +1,7 @@
-"""Writes the matches that come with the package for the installed torch, in some minutes.
+"""Writes the matches that the package contains for the installed torch; takes some minutes.
 
-`python tests/generators/ship_matches.py`. Those of freezing stay out: a search for one takes up to
-six seconds, and only one shard of many needs them.
+`python tests/generators/ship_matches.py`. Matches of freezing are excluded: a search for one takes
+up to six seconds, and few shards need them.
 """
 
 from __future__ import annotations

@@ -73,11 +73,11 @@ def test_dtypes_are_respected() -> None:
     assert {view.dtype for view in views} == {torch.float64}
 
 
-# Ops that drawers of arguments add. Only the ops of a group that is switched on write.
+# Ops that drawers of arguments add. Only the ops of an enabled group write.
 BROUGHT_ALONG = {
     *("gt.Scalar", "eq.Scalar"),  # masks
     *("arange.start_step", "remainder.Scalar", "view.default", "expand.default"),  # indices
-    # What is read, changed, and stored.
+    # Ops that read, change and store values.
     *("select.int", "slice.Tensor", "diagonal.default", "as_strided.default", "index.Tensor"),
     *("index_select.default", "gather.default", "take.default"),
     *("neg.default", "logical_not.default"),
@@ -105,7 +105,7 @@ def test_sizes_stay_small_unless_large_is_switched_on() -> None:
 
 def test_the_number_of_steps_is_respected() -> None:
     views = Features(groups=("view",), scenarios=())
-    # A step may bring a conversion along.
+    # A step may add a conversion.
     assert all(len(program) <= 2 for program in sample(replace(views, instructions=1), 1, 50))
     longest = max(map(len, sample(replace(views, instructions=12), 1, 50)))
     assert 8 <= longest <= 24

@@ -39,7 +39,7 @@ def test_one_program_has_several_dtypes() -> None:
 
 
 def test_values_are_read_before_a_write_and_after_it() -> None:
-    """A value that is written, and that calls before and after the write read."""
+    """A value that is written, and read by calls before and after the write."""
     late = 0
     for program in drawn():
         for index, call in enumerate(program.instructions):

@@ -1,4 +1,4 @@
-"""What a search for a plain match found is kept, and where that fails, each process searches."""
+"""The result of a search for a plain match is cached; if that fails, each process searches."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PROGRAM = Program(
 
 
 class Search:
-    """Finds what it is given, and counts how often it is asked."""
+    """A search with a given result, which counts its calls."""
 
     def __init__(self, finds: Program | str) -> None:
         self.finds, self.asked = finds, 0
@@ -34,7 +34,7 @@ class Search:
 
 
 def again() -> None:
-    """As another process, which has not opened the file."""
+    """Reset the state, as in another process that has not opened the file."""
     kept_matches._opened.cache_clear()
 
 

@@ -51,7 +51,8 @@ def test_an_unknown_op_is_named() -> None:
 # --- coverage -------------------------------------------------------------------------------------
 
 COVERED = {str(each.op): each for each in coverage()}
-# New in torch 2.15: random numbers from a key of uint64, what `.data =` became, and scaled float8.
+# New in torch 2.15: random numbers from a key of uint64, the new op for `.data =`, and scaled
+# float8.
 NOT_DRAWN_YET = {
     "aten._philox_normal_.default",
     "aten._philox_randint_.default",

@@ -1,9 +1,9 @@
-"""Each op of the table says what the harness must know to judge it precisely.
+"""Each op of the table declares all properties that the harness needs to judge it precisely.
 
-A property that nobody declared has a default: values are compared with a tolerance, a value hash
-covers all that an op reads, and equal indices are defined. So if one is forgotten, the harness sees
-less than it could, or reports what is undefined, and no other test fails. A test here fails then,
-and names the op, the property and the file to edit.
+An undeclared property has a default: values are compared with a tolerance, a value hash covers all
+that an op reads, and equal indices are defined. So a forgotten property makes the harness miss
+differences, or report undefined programs, and no other test fails. A test here fails then, and
+names the op, the property and the file to edit.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def declares_rounding(op: OpOverload) -> bool:
 
 
 def hashed_as_a_whole(name: str) -> bool:
-    """True if it is known that the op needs no rule."""
+    """True if the op is known to need no rule."""
     return name in OF_OPS and OF_OPS[name].hashed != ""
 
 
@@ -74,7 +74,7 @@ def declares_value_hash(op: OpOverload) -> bool:
     if facts(op).kind is Kind.VIEW or op is aten.copy_.default:
         return True
     if op.namespace == NAMESPACE:
-        return True  # no target knows more of it than its schema
+        return True  # targets know only its schema
     # The first writes no byte; the second is hashed by the number of its draw.
     if torch.Tag.inplace_view in op.tags or facts(op).random:
         return True
@@ -90,7 +90,7 @@ def declares_value_hash(op: OpOverload) -> bool:
 
 
 def declares_equal_indices(op: OpOverload) -> bool:
-    """True if the op takes no index tensor, or it is known what equal indices do."""
+    """True if the op has no index tensor, or its result for equal indices is known."""
     arguments = [argument for argument in op._schema.arguments if not argument.is_out]
     indices = [each for each in arguments if each.name in ("index", "indices")]
     if all("Tensor" not in str(argument.type) for argument in indices):
@@ -121,7 +121,7 @@ PROPERTIES: dict[str, tuple[Callable[[OpOverload], bool], str]] = {
 
 
 class Calls(TorchDispatchMode):
-    """Records the calls that the harness sees: of a composite op those that it makes."""
+    """Records the calls that the harness sees: for a composite op, the calls that it makes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -135,7 +135,7 @@ class Calls(TorchDispatchMode):
 
 
 def undeclared(op: OpOverload) -> list[str]:
-    """What is left to do for an op: a message per property."""
+    """The missing declarations of an op: a message per property."""
     return [
         f"{op}: its {prop} is not declared; {advice}"
         for prop, (declares, advice) in PROPERTIES.items()
@@ -144,7 +144,7 @@ def undeclared(op: OpOverload) -> list[str]:
 
 
 def called(program: Program) -> list[OpOverload]:
-    """The ops that a run calls. Those that filled its inputs are none of its own."""
+    """The ops that a run calls, except those that fill its inputs."""
     inputs = input_tensors(program)
     with Calls() as calls, torch.no_grad():
         run(program, inputs)
@@ -153,7 +153,7 @@ def called(program: Program) -> list[OpOverload]:
 
 
 def undeclared_in(program: Program) -> list[str]:
-    """What is left to do for the ops of a program."""
+    """The missing declarations of the ops of a program."""
     return [message for op in called(program) for message in undeclared(op)]
 
 
@@ -174,8 +174,8 @@ def program_with(operator: Operator) -> Program:
     raise AssertionError(f"{operator.name} fits into none of {TRIES} scenes")
 
 
-# The equivalence oracle learns from these tags that a result depends on tensor data, so its verdict
-# holds for these inputs only.
+# By these tags, the equivalence oracle knows that a result depends on tensor data, so that its
+# verdict holds only for these inputs.
 TAGS = {torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output}
 
 
@@ -200,10 +200,10 @@ def test_every_op_is_drawn_and_declares_what_the_harness_must_know(
             assert program.instructions[-1].op == operator.name
             validate(program)
             assert undeclared_in(program) == []
-            # Of `detach_` only autograd takes notice.
+            # Only autograd notices `detach_`.
             if not is_composite(op) and operator.name != "aten.detach_.default":
                 assert op in called(program)
-            # A composite op reads data by an op that has a tag.
+            # A composite op reads data through an op that has a tag.
             tagged = is_composite(op) or bool(TAGS & set(op.tags))
             assert tagged or not reads_data(program), (
                 f"{operator.name}: reads tensor data and torch does not tag it; name it in"
@@ -218,7 +218,7 @@ def test_a_run_without_data_shows_which_ops_read_it() -> None:
     assert reads_data(program.with_instruction(len(program) - 1, nonzero))
 
 
-# Of these operators of torch 2.15, eager accepts no draw.
+# Eager accepts no drawn call of these operators of torch 2.15.
 NOT_ACCEPTED = ("_uniform.default", "_normal.default", "_randint.default", "_scaled_addmm.default")
 # Their plain matches call all operators that those of other rules call.
 RULES_THAT_BRING_OPS = (

@@ -24,7 +24,7 @@ def test_a_seed_and_a_number_draw_one_program():
     assert len(set(one)) == 6
 
 
-@pytest.mark.filterwarnings("ignore")  # of torch, about odd programs
+@pytest.mark.filterwarnings("ignore")  # warnings of torch about odd programs
 def test_what_is_drawn_runs_in_eager_but_for_what_autograd_refuses():
     errors = []
     for program in sample_python(6, range(40)):

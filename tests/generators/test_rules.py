@@ -1,4 +1,4 @@
-"""Programs derived from rules of Inductor: the rule fires on them, and the situation is there."""
+"""Programs derived from rules of Inductor: the rule fires, and the situation occurs."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ from aliasproof.ir.values import input_tensors
 from aliasproof.targets.registry import target
 from tests.short_programs import program_of, view
 
-# Written by hand and traced; of one call, of several, and with a list; one that returns two values.
+# Written by hand and traced; with one call, with several, and with a list; with two results.
 SAMPLE = (
     "joint_graph.early_patterns/pointless_permute_pair(aten.permute.default)",
     "joint_graph.pass_patterns[1]/mul_softmax_pattern(aten.sub.Tensor)",
@@ -119,7 +119,7 @@ def test_an_operator_is_put_in_place_where_its_result_is_copied_back() -> None:
     programs = {rule: it for rule, it in matches.items() if isinstance(it, Program)}
     assert len(programs) >= 10
     fire = [rule for rule, it in programs.items() if rule in fired(it)]
-    # A list of results that are copied each, and one that an index writes.
+    # A list whose results are each copied, and a list that an index writes.
     assert {"put in place/aten._foreach_mul.List", "put in place/aten.index_put.default"} <= {*fire}
     assert len(fire) >= len(programs) - 2
 
@@ -186,7 +186,7 @@ def test_each_situation_is_there_or_has_a_reason(rule: str) -> None:
 
 
 def test_what_is_measured_is_not_there_by_itself() -> None:
-    """A plain match has no situation but that it is alone."""
+    """A plain match has no situation except that it is alone."""
     rule = "post_grad.pass_patterns[2]/addmm(aten.add)"
     derived = _derived(rule, "alone")
     seen = {situation.name for situation in SITUATIONS if holds(derived, situation.name)}

@@ -1,4 +1,4 @@
-"""Every scenario is played where it is switched on, and each known cause has a family."""
+"""Every scenario is drawn where it is enabled, and each known cause has a family."""
 
 from __future__ import annotations
 

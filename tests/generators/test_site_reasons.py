@@ -1,4 +1,4 @@
-"""A site that never fires has a reason that is found out from torch, or none: a gap."""
+"""A site that never fires has a reason that is derived from torch, or none: a coverage gap."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ HAS_THE_NAME = "that has the name of the pass"
         ("decomposition/aten.rad2deg.out", "out="),
         ("no-op/aten.slice_scatter.out", "out="),
         ("write through a view/crow_indices", "sparse"),
-        # A pass for several machines is told from one that mentions them.
+        # A pass for several machines is distinguished from a pass that mentions them.
         (f"{PASSES}.ddp_fusion._fuse_allreduce", "collectives"),
     ],
 )
@@ -75,7 +75,7 @@ def test_other_programs_need_something_else(name: str, conditions: Conditions, p
 @pytest.mark.parametrize(
     ("name", "conditions"),
     [
-        # Where the programs have what it needs.
+        # With programs that meet its conditions.
         (FOLDED, Conditions(freezing=True)),
         (MIN_CUT, Conditions(gradients=True)),
         ("lowering/aten.mul.Tensor", CODE),
@@ -83,12 +83,12 @@ def test_other_programs_need_something_else(name: str, conditions: Conditions, p
         (FUSED, Conditions(generates_code=True, freezing=True)),
         (B2B, Conditions(settings={"b2b_gemm_pass": True})),
         ("case/OutputType.is_input", Conditions(inductor=False)),
-        # What programs could reach.
+        # Programs could reach these.
         (f"{PASSES}.post_grad.reorder_for_locality", PLAIN),
         ("graph pass/_functorch.partitioners.default_partition", PLAIN),
         ("post_grad.pass_patterns[2]/splitwithsizes_cat_replace(aten.cat)", PLAIN),
         ("decomposition/aten.rad2deg.default", PLAIN),
-        # A straight line can spell out a backward pass.
+        # A straight-line program can contain a backward pass.
         ("joint_graph.patterns/mm_pattern_training(aten.mm.default)", PLAIN),
     ],
 )

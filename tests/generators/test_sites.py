@@ -1,4 +1,4 @@
-"""The sites of the installed torch are listed under stable names, and those recorded that fire."""
+"""The sites of the installed torch have stable names, and those that fire are recorded."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def fired(
     name: str = "inductor-fx",
     kinds: tuple[SiteKind, ...] = KINDS,
 ) -> set[str]:
-    """The sites that a function fires as it is compiled."""
+    """The sites that fire while a function is compiled."""
     program = lift_program(function, inputs).program
     all_sites()
     with recording_of(kinds) as recorder:
@@ -56,7 +56,7 @@ def run(program: Program, name: str = "inductor-fx") -> None:
 
 
 def of_kind(kind: str, names: Iterable[str]) -> set[str]:
-    """Those of the names that are of a kind."""
+    """The names of this kind."""
     known = {site.name for site in all_sites() if site.kind == kind}
     return known.intersection(names)
 
@@ -73,7 +73,7 @@ def test_each_site_has_one_name_and_is_code_of_torch():
         assert (Path(torch.__file__).parent / site.file).is_file(), site
 
 
-# A process in which nothing else has run: which passes there are then, and which were found.
+# In a process in which nothing else has run: which passes exist then, and which were found.
 IN_ANOTHER_PROCESS = """
 import gc
 from torch._inductor.pattern_matcher import PatternMatcherPass
@@ -176,7 +176,7 @@ def test_a_program_fires_a_site_of_each_kind(kind):
 
 @pytest.mark.parametrize("kind", A_PROGRAM_PER_KIND)
 def test_a_recorder_that_forgets_a_kind_misses_its_program(kind) -> None:
-    """So the test above sees a hook that is lost."""
+    """So the test above fails if a hook is lost."""
     all_sites()  # the list is kept, and has all kinds
     others = tuple(known for known in KINDS if known.name != kind)
     function, _ = A_PROGRAM_PER_KIND[kind]
@@ -247,7 +247,7 @@ def test_each_program_has_its_own_sites():
 
 
 def state_of_torch() -> list[object]:
-    """All that the recorder replaces, as it is now."""
+    """The present values of all that the recorder replaces."""
     tables: list[dict] = [
         decomposition.decompositions,
         decomposition.fast_random_decomps(),

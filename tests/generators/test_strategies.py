@@ -1,4 +1,4 @@
-"""Programs as they are drawn: valid, defined in eager, varied, and small once they are shrunk."""
+"""Drawn programs: valid, defined in eager, varied, and small after shrinking."""
 
 from __future__ import annotations
 
@@ -287,7 +287,7 @@ def sharing(drawn: list[Program]) -> Iterator[tuple[Region, Region]]:
 
 @pytest.fixture(scope="module")
 def pairs(drawn: list[Program]) -> list[tuple[Region, Region]]:
-    """Those of a campaign, and more from programs that are about them."""
+    """The pairs of a campaign, and more from programs that are drawn for them."""
     alone = Features(scenarios=("shared inputs",), groups=("view",))
     return list(sharing([*drawn, *sample(alone, 1, 300)]))
 
@@ -349,13 +349,13 @@ def test_outputs_are_of_every_kind(drawn: list[Program]) -> None:
 # --- the special fill -----------------------------------------------------------------------------
 
 
-@pytest.mark.filterwarnings("ignore")  # of torch, about odd programs
+@pytest.mark.filterwarnings("ignore")  # warnings of torch about odd programs
 def test_about_a_quarter_of_the_programs_is_special() -> None:
     drawn = [program for seed in range(40) for program in sample(swarm(seed), seed, 10)]
     assert 0.15 < sum(program.fill == "special" for program in drawn) / len(drawn) < 0.3
 
 
-@pytest.mark.filterwarnings("ignore")  # of torch, about odd programs
+@pytest.mark.filterwarnings("ignore")  # warnings of torch about odd programs
 def test_the_fill_changes_nothing_else() -> None:
     for seed in range(5):
         plain = list(sample(swarm(seed), seed, 10, special_share=0))
@@ -363,11 +363,11 @@ def test_the_fill_changes_nothing_else() -> None:
         special = list(sample(swarm(seed), seed, 10, special_share=1))
         assert plain == [replace(program, fill="plain") for program in mixed]
         assert plain == [replace(program, fill="plain") for program in special]
-        # Where eager refuses special values, as indices for example, the program stays plain.
+        # Where eager refuses special values, for example as indices, the program stays plain.
         assert sum(program.fill == "special" for program in special) > 5
 
 
-# --- small once shrunk ----------------------------------------------------------------------------
+# --- small after shrinking ------------------------------------------------------------------------
 
 SHRINK = settings(
     max_examples=500, deadline=None, database=None, suppress_health_check=list(HealthCheck)

@@ -100,7 +100,7 @@ def test_an_argument_that_overlaps_itself_is_undefined() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_fakes_are_true(name: str) -> None:
-    """As `torch.library.opcheck` asks of users, on tensors that are not contiguous."""
+    """As `torch.library.opcheck` requires, on tensors that are not contiguous."""
     x, y, z = (torch.arange(12.0).view(3, 4).t() + index for index in range(3))
     given: dict[str, tuple[tuple[object, ...], dict[str, object]]] = {
         "double": ((x,), {}),

@@ -97,7 +97,7 @@ def test_the_device_survives_json_source_and_new_names() -> None:
 
 
 def test_json_of_the_cpu_names_no_device() -> None:
-    """Older versions read it."""
+    """Older versions can read it."""
     program = next(sample(swarm(0), 0, 1))
     assert '"device"' not in dumps(program)
     assert loads(dumps(program)) == program
@@ -131,7 +131,7 @@ def test_each_factory_in_source_gets_the_device(text: str, expected: str) -> Non
 
 
 def test_source_on_a_device_is_that_of_the_cpu_with_the_device() -> None:
-    """So a script can be written where the device is not."""
+    """So a script can be written on a machine without the device."""
     for program in sample(swarm(3), 3, 20):
         moved = on_device(program, "cuda:0")
         assert ordinary_source(moved) == with_device(ordinary_source(program), "cuda:0")

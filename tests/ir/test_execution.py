@@ -1,4 +1,4 @@
-"""Two ways to run a program agree: call it, and run its graph. `test_printing.py` has its text."""
+"""Two ways to run a program agree: a call, and its graph. `test_printing.py` tests its text."""
 
 from __future__ import annotations
 
@@ -189,7 +189,7 @@ def test_ops_that_return_one_tensor(op: str, one: bool) -> None:
     assert returns_one_tensor(resolve(op)) == one
 
 
-# --- a glued program does for each member what the member does alone ------------------------------
+# --- a glued program does for each member what the member does by itself --------------------------
 
 
 GROUPS = st.lists(programs(), min_size=1, max_size=4)
@@ -234,10 +234,10 @@ def _returns(program: Program) -> bool:
         require_returned(eager)
     except Rejected:  # undefined in eager, or eager raises
         return False
-    return not eager.trace.random  # it draws other numbers after another program
+    return not eager.trace.random  # after another program, it would draw other numbers
 
 
-# --- `Program` is a value: what changes it gives another one --------------------------------------
+# --- `Program` is a value: each change returns another program ------------------------------------
 
 
 FIRST, SECOND = (

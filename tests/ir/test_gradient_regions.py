@@ -1,4 +1,4 @@
-"""Regions without gradients: printed, parsed, written, run and captured as what they are."""
+"""Regions without gradients survive printing, parsing, writing, running and capture."""
 
 from __future__ import annotations
 

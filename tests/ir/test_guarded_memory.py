@@ -1,4 +1,4 @@
-"""Buffers of generated code: a caller sees what torch would give, and stray writes are reported."""
+"""Guarded buffers of generated code: results are unchanged, and stray writes are reported."""
 
 from __future__ import annotations
 

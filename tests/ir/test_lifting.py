@@ -88,7 +88,7 @@ FUNCTIONS = [
 
 
 def two_views() -> list[torch.Tensor]:
-    """Two inputs in one storage, with values that no fill has."""
+    """Two inputs in one storage, with values that no fill contains."""
     base = torch.tensor([0.5, -3.0, float("inf"), 2.0, 8.0, -0.0, 1e20, 1.0])
     return clone_inputs([base[:4], base[4:]])
 
@@ -176,7 +176,7 @@ def test_an_input_that_is_too_large_is_refused() -> None:
 
 
 def test_calls_are_recorded_as_a_target_gets_them() -> None:
-    """With the overload and the number that a graph of `make_fx` has."""
+    """With the overload and the node name of a graph of `make_fx`."""
 
     def function(x: torch.Tensor) -> torch.Tensor:
         return ((x + 1).mul_(2) / 4 - 0.5) // 3

@@ -33,7 +33,7 @@ EXAMPLES = [
     ("aten.add.out(x0, x0, out=x0)\nreturn (x0,)", "torch.add(x, x, out=x)\n    return x"),
     ("v1, v2 = aten.split.Tensor(x0, 1)\nreturn v2, v1", "v0, v1 = x.split(1)\n    return v1, v0"),
     ("aten.fill_.Scalar(x0, float('nan'))\nreturn (x0,)", 'x.fill_(float("nan"))\n    return x'),
-    # No call of torch's Python does the same.
+    # No Python call of torch does the same.
     ("v1 = aten.alias.default(x0)\nreturn (v1,)", "return aten.alias.default(x)"),
     ("v1 = aten.select.int(x0, -1, 0)\nreturn (v1,)", "return x.select(-1, 0)"),
     ("v1 = aten.add.Scalar(x0, 1)\nreturn (v1,)", "return aten.add.Scalar(x, 1)"),
@@ -173,7 +173,7 @@ def test_inputs_that_read_wrong_are_not_used(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_program_that_raises_without_a_dispatch_mode_is_spelled_by_its_ops() -> None:
-    """A kernel takes integers under a mode alone, as campaigns run eager."""
+    """A kernel takes integers only under a mode, as campaigns run eager."""
     pool = Instruction("aten.max_pool1d.default", (Ref("x"), (2,)), results=("v0",))
     view = Input("x", 0, torch.int64, (1, 1, 8), (8, 8, 1))
     program = Program((Storage(torch.int64, 8),), (view,), (pool,), ("v0",))

@@ -77,7 +77,7 @@ def check_reads_back(program: Program) -> None:
 
 
 def check_runs_alike(program: Program) -> None:
-    """The printed functions make the program's inputs, and do to them what the program does."""
+    """The printed functions make the program's inputs, and compute the same from them."""
     namespace: dict[str, Any] = {"torch": torch, "aten": torch.ops.aten}
     exec(inputs_source(program) + source(program), namespace)
     printed, expected = namespace["inputs"](), input_tensors(program)

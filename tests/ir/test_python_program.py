@@ -1,4 +1,4 @@
-"""The language of Python programs: what it accepts, and that nothing else can be reached."""
+"""The language of Python programs: what it accepts, and that no other object can be reached."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_what_is_not_in_the_language_is_refused(line: str):
 
 
 def reached_through_attributes() -> Iterator[tuple[str, object]]:
-    """What a program reaches by attributes of modules and classes, each with an expression."""
+    """The objects that attributes of modules and classes reach, each with its expression."""
     visited: dict[int, object] = {}
     waiting: list[tuple[str, Any]] = [("torch", torch), ("dataclasses", dataclasses)]
     for path, value in waiting:  # which grows
@@ -126,7 +126,7 @@ def reached_through_attributes() -> Iterator[tuple[str, object]]:
             if id(part) not in visited:
                 visited[id(part)] = part
                 yield f"{path}.{name}", part
-                # Each name is one of a packet of operators, which torch makes when it is asked.
+                # Each name is an operator packet, which torch creates on access.
                 if isinstance(part, (types.ModuleType, type)) and value is not torch.ops:
                     waiting.append((f"{path}.{name}", part))
 

@@ -1,6 +1,6 @@
 """Overlap of concrete regions: laws that a person can check, and random regions.
 
-The random ones are compared with brute force and numpy. `tests/oracles/test_smt.py` compares
+Random regions are compared with brute force and numpy. `tests/oracles/test_smt.py` compares
 `overlap` with three other deciders on ten thousand more pairs.
 """
 
@@ -28,7 +28,7 @@ def element_bytes(region: Region) -> list[int]:
 
 
 def nests(region: Region) -> bool:
-    """Whether each stride steps over what the smaller ones cover, so no elements share bytes."""
+    """Whether each stride exceeds the extent of smaller ones, so that no elements share bytes."""
     extent = region.itemsize
     for stride, size in sorted(
         (abs(stride), size) for size, stride in zip(region.sizes, region.strides, strict=True)
@@ -82,7 +82,7 @@ FLAT = BASE.view(-1)
         (FLAT[::6], FLAT[3::9], True),
         (BASE.diagonal(), BASE[1:].diagonal(), False),
         (BASE.diagonal(), BASE.t()[3], True),
-        (BASE[3:3], BASE, False),  # nothing in it, though it points into the base
+        (BASE[3:3], BASE, False),  # empty, though it points into the base
         (BASE[3, 3], BASE, True),
         (BASE[2].expand(4, 16), BASE[3], False),
         (BASE[2].expand(4, 16), BASE[:, 5], True),
@@ -147,11 +147,11 @@ def test_random_regions_against_brute_force() -> None:
         with_itself += len(distinct) < len(every)
         hard += len(distinct) == len(every) and not nests(region)
     assert 0.2 * count < with_itself < 0.8 * count
-    assert hard > 0.01 * count  # no element twice, though the strides alone do not say so
+    assert hard > 0.01 * count  # disjoint elements, though the strides do not show it
 
 
 def random_view(draw: random.Random, tensor: torch.Tensor) -> torch.Tensor:
-    """Two to six view ops; a size of 0 or 1 leaves most of them nothing to do."""
+    """Two to six view ops; for sizes 0 and 1, most of them do nothing."""
     for _ in range(draw.randint(2, 6)):
         dim = draw.randrange(tensor.dim())
         size = tensor.size(dim)
@@ -216,7 +216,7 @@ def numpy_array(region: Region) -> np.ndarray:
     return np.asarray(Somewhere())
 
 
-# The ways to search: as it comes, with a bit set at once, without bit sets.
+# Three ways to search: the default, with bit sets from the start, without bit sets.
 @pytest.mark.parametrize(("few_choices", "most_bits"), [(16, 1 << 22), (-1, 1 << 60), (16, 0)])
 def test_large_regions_against_numpy(
     monkeypatch: pytest.MonkeyPatch, few_choices: int, most_bits: int

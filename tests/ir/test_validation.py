@@ -1,4 +1,4 @@
-"""Well-formedness: each rule refuses its defect, and no rule what the dispatcher accepts."""
+"""Well-formedness: each rule refuses its defect, and no rule refuses a call that runs in eager."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ def with_input(**changes: Any) -> Program:
 def with_call(
     op: str, *args: Argument, results: tuple[str, ...] = (), times: int = 1, **kwargs: Any
 ) -> Program:
-    """A call with these arguments; the named ones are given `times` times."""
+    """A call with these arguments; named ones occur `times` times."""
     call = Instruction(op, args, tuple(kwargs.items()) * times, results)
     return replace(GOOD, instructions=(CLONE, call))
 
 
-# The rule that refuses a call, what it names of the call, and the program.
+# The rule that refuses a call, the part of the call that it names, and the program.
 CALLS = [
     ("names_printable", "results[0]", with_call("aten.clone.default", X, results=("torch",))),
     ("names_unique", "results[0]", with_call("aten.clone.default", X, results=("v",))),
@@ -265,7 +265,7 @@ def test_conversions_that_hide_a_tensor_are_refused(op: str, args: tuple, kwargs
         validate(call(op, args, kwargs))
 
 
-# --- what a program from a file would allocate is refused before it runs --------------------------
+# --- programs from files that would allocate too much are refused before they run -----------------
 
 
 OPEN_END = 2**63 - 1
@@ -300,7 +300,7 @@ TOO_LARGE = {
     "work": made_of(
         ("aten.full.default", ((2**25,), 1)), *(("aten.neg_.default", (Ref("v0"),)),) * 300
     ),
-    # `masked_select` and a failing call give stand-ins.
+    # `masked_select` and a failing call return stand-ins.
     "after nonzero": made_of(
         ("aten.nonzero.default", (X,)),
         ("aten.expand.default", (Ref("v0"), (10**9, 4, 1))),

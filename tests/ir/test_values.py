@@ -1,4 +1,4 @@
-"""The data in storages: plain, special, and values that a storage names."""
+"""The data in storages: plain, special, and explicit values."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_clones_of_views_are_views_of_one_clone_of_their_base() -> None:
     base = torch.arange(6.0)
     setattr(base, STATIC, "unguarded")
     other = torch.arange(6, dtype=torch.int32).view(torch.float32)
-    with torch.no_grad():  # as where inputs are cloned
+    with torch.no_grad():  # as for inputs that are cloned
         one, two, whole, apart = clone_inputs([base[:4], base.view(2, 3).mT, base, other])
     assert one._base is two._base is whole
     assert apart._base is None

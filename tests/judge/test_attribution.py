@@ -117,8 +117,8 @@ def layer_at_fault(program: Program, tested: Target) -> str:
 
 
 NOTHING = Contract(preconditions=(Precondition("never", "for this test", lambda trace: False),))
-# By what it is: rewrites of targets that build on each other, the first one first, its contract,
-# and the number of the one at fault.
+# Rewrites of targets that build on each other, the first one first; the contract; and the index of
+# the target at fault.
 LAYERS = {
     "a target that builds on none": ([loses_zero], None, 0),
     "the earliest with the same failure": ([loses_zero] * 3, None, 0),

@@ -33,7 +33,7 @@ def swapped_lowering() -> Iterator[None]:
 
 @contextlib.contextmanager
 def swapped_vectors() -> Iterator[None]:
-    """Vectors are subtracted the other way round. Single elements are not."""
+    """Vector subtraction has its operands swapped, scalar subtraction does not."""
     from torch._inductor.codegen.cpp import CppVecOverrides
 
     with mock.patch.object(CppVecOverrides, "sub", staticmethod(lambda a, b: f"{b} - {a}")):
@@ -42,7 +42,7 @@ def swapped_vectors() -> Iterator[None]:
 
 @contextlib.contextmanager
 def careless_in_place() -> Iterator[None]:
-    """The scheduler puts a buffer in place as if no later kernel read it."""
+    """The scheduler reuses a buffer in place as if no later kernel read it."""
     from torch._inductor.scheduler import BaseSchedulerNode
 
     right = BaseSchedulerNode.decide_inplace_update

@@ -1,4 +1,4 @@
-"""`examine`: the one way from a case to verdicts."""
+"""`examine`: the only way from a case to verdicts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs that run as one are judged one by one; what they do together is the group's."""
+"""Programs that run as a group are judged one by one; joint effects belong to the group."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def refusing(refused: Callable[[Sequence[Tensor]], bool]) -> Target:
 
 
 def increase(outputs: list[Tensor], size: int) -> None:
-    """Make the outputs of that size wrong."""
+    """Make the outputs of this size wrong."""
     for output in outputs:
         if output.numel() == size:
             output += 1
@@ -148,7 +148,7 @@ def test_what_no_member_shows_alone_is_a_failure_of_their_group(
     [failure] = found.failures
     assert failure.symptom == symptom
     assert found.companions
-    # It is a program like any other, and shows it.
+    # It is a normal program, and shows the failure.
     assert examine(Case.of(failure.program), subject).failed
 
 

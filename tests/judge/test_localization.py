@@ -1,4 +1,4 @@
-"""Whose fault it is, where a user's code is the target: theirs, or of a layer of torch before."""
+"""Attribution of a user's target: to the user's code, or to a layer of torch below it."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_a_bug_of_torch_fails_no_code_of_a_user(target: Callable[..., object]) -
     assert outcome.exit_status() == 0
     result = result_of(outcome)
     assert not result.violated
-    if target is does_nothing:  # Dynamo has no such bug
+    if target is does_nothing:  # Dynamo does not have this bug
         values = result.reports["values"]
         assert (values.verdict, values.violations) == (Verdict.UNKNOWN, ())
         assert [violation.kind for violation in values.inherited] == ["wrong value"]

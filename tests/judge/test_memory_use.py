@@ -1,4 +1,4 @@
-"""What generated code does to memory: two bugs of Inductor that destroy the heap, and right code.
+"""Memory accesses of generated code: two bugs of Inductor that corrupt the heap, and right code.
 
 The reports are of torch 2.13 to 2.14: pytorch/pytorch#196681 and #198332.
 """

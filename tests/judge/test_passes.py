@@ -1,7 +1,7 @@
 """Attribution to the pass: wrong passes are planted into torch, and each must be named.
 
-At every hook that Inductor has, a benign pass changes the graph too. So an answer that counts
-changes, or that names a neighbour, is wrong.
+At every hook of Inductor, a benign pass changes the graph, too. So an answer that counts changes,
+or that names a neighbour, is wrong.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def drop_epilogue(graph: fx.Graph) -> None:
 
 
 def remove_clone(graph: fx.Graph) -> None:
-    """A clone is taken for a no-op, though its result is returned."""
+    """A clone is removed as a no-op, though its result is returned."""
     for node in calls(graph, aten.clone.default):
         node.replace_all_uses_with(node.args[0])
         graph.erase_node(node)
@@ -119,7 +119,7 @@ def settings(**changed: Any) -> Iterator[None]:
 
 @contextlib.contextmanager
 def after(owner: str, name: str, edit: Callable[[fx.Graph], None], **more: Any) -> Iterator[None]:
-    """A function of torch does its work, and then one thing too much."""
+    """A function of torch does its work, and then makes one wrong edit."""
     module = importlib.import_module(f"torch.{owner}")
     right = getattr(module, name)
 
@@ -130,7 +130,7 @@ def after(owner: str, name: str, edit: Callable[[fx.Graph], None], **more: Any) 
         edit(given.graph if isinstance(given, fx.GraphModule) else given)
         return result
 
-    # Python reports the name in the code of a function.
+    # Python reports the name in a function's code object.
     wrong.__code__ = wrong.__code__.replace(co_name=name)
     with mock.patch.object(module, name, wrong), settings(**more):
         yield
@@ -138,7 +138,7 @@ def after(owner: str, name: str, edit: Callable[[fx.Graph], None], **more: Any) 
 
 @contextlib.contextmanager
 def pattern(module: str, index: int, handler: str = "swapped") -> Iterator[None]:
-    """A wrong pattern in one of the lists of patterns: sub is swapped. Its handler is so called."""
+    """A wrong pattern in one of the lists of patterns: sub is swapped. `handler` is its name."""
     from torch._inductor import fx_passes, pattern_matcher
 
     lists = getattr(fx_passes, module)
@@ -227,7 +227,7 @@ class Planted(NamedTuple):
 AOT, FX, GRAD = "_functorch._aot_autograd", "_inductor.fx_passes", "inductor-fx:grad"
 P = functools.partial
 
-# By the name that attribution must give: a function of torch that does one thing too much.
+# By the name that attribution must report: a function of torch with one wrong edit.
 AFTER: dict[str, tuple[Any, ...]] = {
     "pre_grad: numpy_compat_normalization": (SUB, f"{FX}.pre_grad", swap_operands),
     "AOTAutograd: assert_functional_graph": (TWO_SUMS, f"{AOT}.graph_capture", merge_equal, "aot"),

@@ -1,4 +1,4 @@
-"""The part of a layer at fault: the one without which the difference is gone."""
+"""The part of a layer at fault: the part without which the difference vanishes."""
 
 from __future__ import annotations
 
@@ -71,6 +71,6 @@ def test_a_planted_pass_of_inductor_is_named(size, where):
 
 
 def test_nothing_is_blamed_without_a_difference():
-    """Without one, the first experiment would be wrong_part."""
+    """Without a difference, the first experiment would be reported as the wrong part."""
     program = PythonProgram(PROGRAM.replace("SIZE", "2"))
     assert part_of(program, Symptom("dynamo", "values", "wrong value")) == ""

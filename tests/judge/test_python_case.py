@@ -1,4 +1,4 @@
-"""Python programs in eager and compiled: what differs is seen, and nothing else is."""
+"""Python programs in eager and compiled: all differences are reported, and nothing else."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from aliasproof.targets.registry import target as target_named
 from tests.campaigns.made_findings import finding_of
 from tests.wrong_python import WRONG
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # of torch, about odd programs
+pytestmark = pytest.mark.filterwarnings("ignore")  # warnings of torch about odd programs
 
 RIGHT = WRONG.replace(".expand(3, 4)", "")
 
@@ -150,12 +150,12 @@ def calls(program):
 
 
 def test_strides_of_gradients_are_not_compared():
-    """Eager gives this one the layout of its input, and AOTAutograd a contiguous one."""
+    """Eager gives this gradient the layout of its input, and AOTAutograd makes it contiguous."""
     assert examine(PythonCase(PythonProgram(GRADIENT)), target_named("aot-eager")).violations == []
 
 
 def test_a_view_that_autograd_forbids_to_use_is_compared():
-    """It is one of several that a call returned, and its base was written."""
+    """It is one of several views that a call returned, and its base was written."""
     program = PythonProgram("""import torch
 
 

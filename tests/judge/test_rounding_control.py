@@ -1,4 +1,4 @@
-"""What rounds is right, and what is wrong by little is wrong: a control in float64 tells them."""
+"""Rounding is right, and a small error is wrong: a control in float64 distinguishes them."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_no_values_are_found_that_overflow(name: str) -> None:
 
 
 def test_the_statistics_that_batch_norm_updates_round() -> None:
-    """Its schema does not say that it writes them."""
+    """Its schema does not declare these writes."""
     function, inputs = PEOPLE["batch_norm"]
 
     def other(x: Tensor, mean: Tensor, variance: Tensor) -> Tensor:

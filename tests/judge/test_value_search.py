@@ -1,4 +1,4 @@
-"""Values that show what only *equivalence* sees: found, reported, and turned into a program."""
+"""Values for a difference that only *equivalence* sees: found, reported, and put into a program."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def waiving(*promises: Promise) -> Contract:
 
 
 def waived(judge: Judge, promise: Promise, both: Runs) -> tuple[Violation, ...]:
-    """The differences that are documented when the promise is not made; all must be."""
+    """The differences that are documented if the promise is not made; all must be."""
     report = judge(waiving(promise), *both)
     assert report.verdict is Verdict.DOCUMENTED
     return tuple(found.difference for found in report.documented)
@@ -52,7 +52,7 @@ def stage(
 ) -> Stage:
     """A stage from its inputs and calls: `stage("x y", ("sum", aten.add.Tensor, "x", "y"))`.
 
-    A call is (name, target, arguments, ...). An argument that is the name of a value means the
+    A call is (name, target, arguments, ...). The name of a value, as an argument, stands for the
     value. A dict at the end has the keyword arguments.
     """
     graph = fx.Graph()
@@ -73,7 +73,7 @@ def line(length: int = 6) -> Tensor:
 
 
 def clobbers(after: Stage, inputs: Sequence[Tensor], before: Stage | None = None) -> Report:
-    """What *clobbers* says of a stage, beside the one before it if that is given."""
+    """The report of *clobbers* on a stage, with the stage before it if that is given."""
     first = None if before is None else run_stage(before, clone_inputs(inputs))
     return judge_stage(run_stage(after, clone_inputs(inputs)), first)
 

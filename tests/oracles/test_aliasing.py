@@ -22,7 +22,7 @@ def viewed_bytes(x: Tensor, first: int, last: int) -> Tensor:
     return x.view(-1).view(torch.uint8)[first : last + 1]
 
 
-# Between what the new alias is, the function in eager, and that of the target.
+# The values that the new alias connects; the function in eager, and that of the target.
 NEW = {
     "input and output": ("input", lambda x: x + 0, lambda x: x.view(6)),
     "input and a part": ("input", lambda x: x[0, 1:2] + 0, lambda x: x[0, 1:2]),

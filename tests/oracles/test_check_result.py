@@ -71,7 +71,7 @@ def test_exit_status(results: list[TargetResult], status: int, strict: int) -> N
     assert check.exit_status(strict=True) == strict
 
 
-# --- names of inputs and outputs as a user's function calls them, also in evidence ----------------
+# --- inputs and outputs are named as in the user's function, also in evidence ---------------------
 
 NAMES = {"input 0": "input 'x'", "input 12": "input 'cache['k']'"}
 

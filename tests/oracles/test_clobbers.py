@@ -1,4 +1,4 @@
-"""Oracle *clobbers*: what each instruction must not do to memory, and drawn programs."""
+"""Oracle *clobbers*: memory that each instruction must not overwrite, and drawn programs."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ WINDOWS = line(3).as_strided((2, 2), (1, 1))
 FIRST = ("a", aten.slice.Tensor, "x", 0, 0, 4)
 LAST = ("b", aten.slice.Tensor, "x", 0, 2, 6)
 
-# By kind and name: the inputs, which are called x and y, and the calls. The last one is at fault.
+# By kind and name: the inputs, which are called x and y, and the calls. The last call is at fault.
 CLOBBERS: dict[str, dict[str, tuple[Any, ...]]] = {
     ELSEWHERE: {
         "one element on": ([line()], FIRST, LAST, ("add", aten.add_.Tensor, "a", "b")),
@@ -212,7 +212,7 @@ def test_after_an_error_the_rest_is_unknown() -> None:
 # --- programs as they are drawn -------------------------------------------------------------------
 
 
-# Many results can be computed in place, so a pass without one of its conditions is often wrong.
+# Many results can be computed in place, so a pass that lacks a condition is often wrong.
 COMPUTES = Features(groups=("view", "functional", "scatter"), dtypes=(torch.float32,))
 
 
@@ -228,7 +228,7 @@ def programs(features: Features, seed: int, count: int) -> Iterator[Program]:
             yield program
 
 
-@pytest.mark.filterwarnings("ignore")  # of torch, about odd programs
+@pytest.mark.filterwarnings("ignore")  # warnings of torch about odd programs
 @pytest.mark.parametrize("target", ["identity", "reference", "reference-copy"])
 def test_right_targets_clobber_nothing(target: str) -> None:
     verdicts: list[Verdict] = []
@@ -242,12 +242,12 @@ def test_right_targets_clobber_nothing(target: str) -> None:
             verdicts.append(judge_stage(run, before, overlaps=overlaps).verdict)
             before = run
     assert Verdict.HOLDS in verdicts
-    # What is read cannot always be matched with what is read in the stage before.
+    # Reads cannot always be matched with reads in the stage before.
     assert verdicts.count(Verdict.UNKNOWN) <= 1
     assert set(verdicts) <= {Verdict.HOLDS, Verdict.NOT_APPLICABLE, Verdict.UNKNOWN}
 
 
-@pytest.mark.filterwarnings("ignore")  # of torch, about odd programs
+@pytest.mark.filterwarnings("ignore")  # warnings of torch about odd programs
 @pytest.mark.parametrize("name", ["not_an_input", "no_later_use"])
 def test_a_pass_that_drops_a_condition_is_caught_wherever_it_is_wrong(name: str) -> None:
     wrong = 0

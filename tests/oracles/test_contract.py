@@ -1,4 +1,4 @@
-"""Contracts: what is promised, what is waived, and for which runs."""
+"""Contracts: promises, waivers, and the runs for which they hold."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_a_refusal_is_found_below_the_error_that_was_made_of_it() -> None:
 
 
 def test_an_error_on_overlap_that_a_function_catches_is_documented() -> None:
-    """The function goes on in another way where the target need not raise that error."""
+    """The function then continues differently, and the target need not raise that error."""
     waived = Contract(waivers=(Waiver(Promise.SAME_OVERLAP_ERROR, "a reason"),))
     for contract, trace, outside in [
         (waived, Trace(overlap_error=True), True),

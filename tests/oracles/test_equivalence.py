@@ -37,7 +37,7 @@ def report(eager: Function, target: Function, *inputs: Tensor, contract: Contrac
 
 
 def stale(x: Tensor) -> Tensor:
-    """A read of an element before it is written: a mistake that the functions below hide."""
+    """Reads an element before it is written: the functions below hide this mistake."""
     return x.clone()
 
 

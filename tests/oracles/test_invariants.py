@@ -1,4 +1,4 @@
-"""Oracle *invariants*: each invariant has a planted fault, at least; right graphs break none."""
+"""Oracle *invariants*: each invariant has at least one planted fault; right graphs break none."""
 
 from __future__ import annotations
 
@@ -221,7 +221,7 @@ def calls() -> Stage:
     return stage("x y z", ADD, view, split, ("neg", aten.neg.default, "v"), returned="add neg s")
 
 
-# What the metadata has, and is put where.
+# The metadata, and the wrong value that replaces it.
 UNTRUE: dict[str, tuple[str, str, Callable[[dict[str, torch.Tensor]], Any]]] = {
     "dtype": ("metadata has another dtype", "add", lambda metas: metas["add"].to(torch.float64)),
     "size": (
@@ -368,7 +368,7 @@ def test_each_invariant_has_a_planted_fault() -> None:
     } == {"value is never used"}
 
 
-@pytest.mark.filterwarnings("ignore")  # of torch, about odd programs
+@pytest.mark.filterwarnings("ignore")  # warnings of torch about odd programs
 @pytest.mark.parametrize(
     ("target", "invariants"),
     [

@@ -1,4 +1,4 @@
-"""All oracles on one run: none is left out, and the most visible symptom comes first."""
+"""All oracles on one run: none is skipped, and the most visible symptom comes first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Missed opportunities: what could be in place or be left out, and what could not."""
+"""Missed opportunities: calls that could be in place or be removed, and calls that could not."""
 
 from __future__ import annotations
 

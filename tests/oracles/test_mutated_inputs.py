@@ -1,4 +1,4 @@
-"""Oracle *inputs*: what a target leaves in its inputs, and in the bytes around them."""
+"""Oracle *inputs*: the final contents of inputs, and of the bytes around them."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_a_byte_outside_the_view_is_compared(position: int) -> None:
 
 
 def test_values_are_compared_even_if_the_input_ends_with_another_shape() -> None:
-    """Some targets do not promise the shape of an input, but still its values."""
+    """Some targets do not promise the shape of an input, but they promise its values."""
     contract = waiving(Promise.INPUT_METADATA)
     report = judge(contract, *runs(lambda x: x.unsqueeze_(0).add_(1), lambda x: None, [VECTOR]))
     assert report.verdict is Verdict.VIOLATED

@@ -1,4 +1,4 @@
-"""Oracle *objects*: outputs that are one object, or an input itself."""
+"""Oracle *objects*: outputs that are one object, or are an input itself."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def of_two(x: Tensor) -> tuple[Tensor, Tensor]:
     return made, made.view(2, 3)
 
 
-# The functions of eager and of the target, the place of what is found, and the promise.
+# The functions of eager and of the target, the place of the difference, and the promise.
 WRONG = {
     "output is no longer the input itself": (
         lambda x: x.add_(1),
@@ -99,7 +99,7 @@ def test_one_object_that_becomes_two_twice_did_not_become_one() -> None:
     assert {each.kind for each in found.violations} == {"two outputs are no longer one object"}
 
 
-# What eager returns as one object, and as two; compilers must do the same.
+# Values that eager returns as one object, or as two; compilers must do the same.
 RIGHT: dict[str, Callable[..., object]] = {
     "an input twice": lambda x: (x, x),
     "a result twice": of_one,

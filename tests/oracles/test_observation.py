@@ -178,7 +178,7 @@ def test_eager_is_observed_in_the_same_way_and_traced() -> None:
 def test_an_input_that_grew_and_was_not_written_is_undefined() -> None:
     with pytest.raises(Undefined, match="never written"):
         observe_eager(lambda x: x.resize_(20), [BASE.clone()])
-    # Then its storage is compared as a whole.
+    # Its storage is then compared as a whole.
     with pytest.raises(Undefined, match="never written"):
         observe_eager(lambda x: x.resize_(20).fill_(1).resize_(30).resize_(4), [BASE.clone()])
     observation, _ = observe_eager(lambda x: x.resize_(20).fill_(1), [BASE.clone()])

@@ -19,14 +19,14 @@ def test_names_are_unique_and_results_come_before_graphs() -> None:
 
 
 def test_errors_are_asked_first() -> None:
-    """Whether a run raised decides whether the other oracles have anything to compare."""
+    """If a run raises, the other oracles may have nothing to compare."""
     assert ON_RESULTS[0] == "errors"
 
 
 def test_an_oracle_on_results_has_a_check_for_reproducers() -> None:
-    """What a graph shows, no script without this project can show.
+    """A script without this project cannot show a difference that only graphs show.
 
-    The script of a Python program prints all that it leaves, so *structure* needs no check.
+    The script of a Python program prints all its results, so *structure* needs no check.
     """
     for oracle in ORACLES:
         has_check = oracle.needs is Needs.RESULTS and oracle.name != "structure"

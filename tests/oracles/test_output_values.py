@@ -207,7 +207,7 @@ def test_what_was_rounded_in_a_coarser_dtype_may_differ_by_its_last_bits(dtype) 
     for error, verdict in ((near, Verdict.HOLDS), (far, Verdict.VIOLATED)):
         target = functools.partial(program, error=error)
         assert judge(ALL, *runs(eager, target, [X])).verdict is verdict
-    # What is computed in double alone is exact to its own digits.
+    # Results of float64 operands are exact to the precision of float64.
     off = judge(ALL, *runs(lambda x: x.double().cos(), lambda x: x.double().cos() + 1e-6, [X]))
     assert off.verdict is Verdict.VIOLATED
 

@@ -104,7 +104,7 @@ def test_waivers_are_respected() -> None:
 
 
 def fake_error(said: str) -> Exception:
-    """As Dynamo words what fake tensors raise."""
+    """An error of fake tensors, as Dynamo rewords it."""
     text = "RuntimeError when making fake tensor call\n  Explanation: Dynamo failed to run FX node"
     return RuntimeError(
         f"{text} with fake tensors: call_method f(*(x0,), **{{}}): got {said}\n  Hint: no"

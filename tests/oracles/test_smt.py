@@ -77,7 +77,7 @@ def touching(draw: random.Random, a: Region) -> Region:
 
 
 def interleaved(draw: random.Random, a: Region) -> Region:
-    """The same strides from another byte, elements of equal size or smaller: the next column."""
+    """The same strides from another byte, elements of equal or smaller size: the next column."""
     shift = draw.randint(0, max(a.strides, default=8))
     return replace(a, start=a.start + shift, itemsize=draw.choice([a.itemsize, 1, 1]))
 
@@ -168,7 +168,7 @@ def by_touching_elements(a: Region, b: Region) -> bool:
 
 
 def by_divisor(a: Region, b: Region) -> bool:
-    """Right only for regions without end."""
+    """Right only for regions of infinite length."""
     divisor = gcd(*a.strides, *b.strides) or 1
     shift = (b.start - a.start) % divisor
     return by_interval(a, b) and (shift < a.itemsize or divisor - shift < b.itemsize)
@@ -254,7 +254,7 @@ def test_giving_up_is_unknown() -> None:
     answer = decide(sums, one, timeout_ms=50)
     assert isinstance(answer, Unknown)
     assert "50 ms" in answer.reason
-    # The limit was for that question alone.
+    # The limit was only for the previous query.
     assert isinstance(decide(one, one), Witness)
 
 

@@ -1,4 +1,4 @@
-"""A stage against the one before it: which instruction overwrites what is read later."""
+"""A stage against the one before it: which instruction overwrites bytes that are read later."""
 
 from __future__ import annotations
 
@@ -60,9 +60,9 @@ IN_PLACE = {aten.add.Scalar: aten.add_.Scalar, aten.neg.default: aten.neg_.defau
 
 
 class Loss(NamedTuple):
-    """Who reads what `writer` overwrote, and the calls of both stages with what they return.
+    """The reader of bytes that `writer` overwrote, and the calls of both stages with their outputs.
 
-    Without calls of its own, the stage after has the writer in place.
+    If the stage after has no calls of its own, the writer is in place there.
     """
 
     reader: str

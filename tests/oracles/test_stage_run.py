@@ -1,4 +1,4 @@
-"""`run_stage`: what is noted of each node, at the moment it ran."""
+"""`run_stage`: the record of each node, at the moment it ran."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ X = torch.arange(6.0).view(2, 3)
 def ran(
     names: str, *calls: Any, inputs: list[object] | None = None, returned: str = ""
 ) -> dict[str, NodeRun]:
-    """What a run noted of each node, by name. Inputs that are not given are clones of X."""
+    """The record of each node in a run, by name. Inputs default to clones of X."""
     given = [X.clone() for _ in names.split()] if inputs is None else inputs
     done = run_stage(stage(names, *calls, returned=returned), given)
     assert done.error is None

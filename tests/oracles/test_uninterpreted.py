@@ -46,7 +46,7 @@ def in_inference_mode(function: Function) -> Function:
 # --- the same -------------------------------------------------------------------------------------
 
 NORM = (M, torch.ones(4), torch.ones(4), torch.zeros(3, 4), torch.zeros(4), torch.zeros(4))
-# By running statistics, nothing is saved. torch warns if an `out=` tensor has to lose its elements.
+# With running statistics, nothing is saved. torch warns if it must resize an `out=` tensor.
 RUNNING_NORM = (*NORM[:4], torch.zeros(0), torch.zeros(0))
 
 
@@ -237,7 +237,7 @@ custom = torch.ops.aliasproof_uninterpreted
 
 @pytest.fixture(scope="module", autouse=True)
 def _custom_operators() -> Iterator[None]:
-    """Operators that share names, also of arguments, with some of torch's, and little else."""
+    """Operators that share only names, also of arguments, with operators of torch."""
     with torch.library._scoped_library("aliasproof_uninterpreted", "DEF") as library:
         for schema, function in (
             ("clone(Tensor x, float scale) -> Tensor", lambda x, scale: x * scale),

@@ -1,6 +1,6 @@
-"""Isolated processes. Those for a device start from nothing, as CUDA needs it.
+"""Isolated processes. For a device, they are not forked, as CUDA requires.
 
-A second CPU needs no GPU.
+The tests use a second CPU, which needs no GPU.
 """
 
 from __future__ import annotations

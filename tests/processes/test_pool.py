@@ -1,4 +1,4 @@
-"""A pool of isolated processes: which programs ran when one died, renewal, and what it leaves."""
+"""A pool of isolated processes: the programs that ran at a death, renewal, and leftovers."""
 
 from __future__ import annotations
 
@@ -77,6 +77,6 @@ def test_an_idle_pool_has_no_outcome(pool: Pool) -> None:
 
 
 def test_what_the_server_imports_exists() -> None:
-    # It passes over those that do not.
+    # The server skips modules that cannot be imported.
     for module in (*PRELOADED, *PRELOADED_FOR_INDUCTOR, *NEEDED):
         importlib.import_module(module)

@@ -1,7 +1,7 @@
-"""What a healthy harness does: given this program and this compiler, this is the verdict.
+"""Properties of a healthy harness: for this program and this compiler, this is the verdict.
 
-They are small end-to-end statements. With a mistake planted in the harness
-(`test_planted_mistakes.py`), those named with the mistake must fail.
+These are small end-to-end tests. With a mistake planted in the harness
+(`test_planted_mistakes.py`), the checks that are listed with the mistake must fail.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def vector() -> Tensor:
     return torch.arange(1.0, 5)
 
 
-# --- what a healthy harness does ------------------------------------------------------------------
+# --- properties of a healthy harness --------------------------------------------------------------
 
 
 def a_right_compiler_is_not_blamed() -> None:
@@ -131,7 +131,7 @@ def a_new_alias_is_noticed() -> None:
 
 
 def an_alias_of_one_byte_is_noticed() -> None:
-    """The first element as a float, and the bytes from its last one on."""
+    """The first element as a float, and the bytes from the last byte of this element on."""
     eager = lambda x: ((x + 0)[:1], (x + 0).view(torch.uint8)[3:6])  # noqa: E731
     target = lambda x: ((y := x + 0)[:1], y.view(torch.uint8)[3:6])  # noqa: E731
     assert noticed(eager, target, vector()) == ["aliasing"]
@@ -152,7 +152,7 @@ def a_missing_error_is_noticed() -> None:
 
 
 def written(body: str, inputs: int = 1) -> Program:
-    """A program on inputs x0, x1, ... of four elements in storages of their own."""
+    """A program on inputs x0, x1, ... of four elements, each in its own storage."""
     views = [Input(f"x{index}", index, torch.float32, (4,), (1,)) for index in range(inputs)]
     text = (
         f"def program({', '.join(each.name for each in views)}):\n    "
@@ -184,7 +184,7 @@ def a_stale_read_of_a_users_shared_input_is_noticed() -> None:
 
 
 def what_one_run_does_is_not_seen_by_the_next() -> None:
-    """The compiler forgets to mutate. Inputs that eager has mutated already would hide that."""
+    """The compiler drops writes. Inputs that eager has already mutated would hide that."""
     program = written("aten.zero_.default(x0); return ()")
     forgetful = becomes(lambda x: ())
     assert [each.oracle for each in violations(Case.of(program), forgetful)] == ["inputs"]

@@ -1,4 +1,4 @@
-"""Rules that no linter knows: words, the total size, and by which name rooms are imported.
+"""Rules that no linter has: words, the total size, and the names by which rooms are imported.
 
 `make lint` runs it. Another folder than this repository may be given: `python style.py FOLDER`.
 """
@@ -15,10 +15,10 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).parents[2]
 
-# Words that readers had to learn here, and the field's words for the same. Only in text that users
-# read: messages, help, documentation.
+# Words of a private dialect, and the field's words for them. Only for text that users read:
+# messages, help, documentation.
 REPLACED = {
-    # Those that let into a cluster are meant where Ray calls them so.
+    # Ray calls secrets of a cluster tokens: these are allowed.
     r"(?<!authentication )(?<!auth-)(?<!=)\btokens?\b": "symbolic value, value hash",
     r"lets? numbers into|in(to)? the open": "reads tensor data",
     r"\bhazards?\b": "aliasing scenario (generators), clobbers (the oracle)",
@@ -57,7 +57,7 @@ class Mistake(NamedTuple):
 
 
 def replaced_words(path: Path, line: int, text: str) -> Iterator[Mistake]:
-    """The words in a text that begins in this line."""
+    """The replaced words in a text that begins at this line."""
     for pattern, instead in REPLACED.items():
         for match in re.finditer(pattern, text, re.IGNORECASE):
             context = " ".join(text[max(match.start() - 30, 0) : match.end() + 30].split())

@@ -1,4 +1,4 @@
-"""Which tests `make` runs; `make test TORCH=...` has a folder and pins of its own."""
+"""The tests that `make` runs; `make test TORCH=...` has its own folder and pins."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def commands(folder: Path, *arguments: str) -> str:
     """What make would run in a folder without an environment."""
     for name in ("Makefile", "pyproject.toml", "constraints.txt"):
         (folder / name).write_bytes((ROOT / name).read_bytes())
-    # The tests can run within make, whose flags and variables are not those of this one.
+    # The tests may run inside make, whose flags and variables must not reach this one.
     of_make = re.compile("MAKE.*|TORCH|EXTRAS|ARGS")
     environment = {name: text for name, text in os.environ.items() if not of_make.fullmatch(name)}
     command = ["make", "-n", "--no-print-directory", *arguments]
@@ -54,7 +54,7 @@ def test_without_a_version_the_pins_are_those_of_the_file(tmp_path: Path) -> Non
 
 
 def test_what_a_person_names_comes_after_what_make_test_leaves_out(tmp_path: Path) -> None:
-    """So `make test ARGS='-m cuda'` runs these tests: of two `-m`, pytest takes the last one."""
+    """So `make test ARGS='-m cuda'` runs these tests: pytest uses the last of two `-m`."""
     *_, some = commands(tmp_path, "test", "ARGS=-m cuda").splitlines()
     *_, all_of_them = commands(tmp_path, "test-all", "ARGS=-m thorough").splitlines()
     assert some.endswith("-m pytest -n auto --dist worksteal -m 'not thorough' -m cuda")

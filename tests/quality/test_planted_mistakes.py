@@ -1,7 +1,7 @@
 """Mistakes planted in the harness itself.
 
 A verifier that misses bugs looks like one that finds none. A healthy harness passes all checks.
-With a mistake planted, the checks named with it must fail.
+With a mistake planted, the checks that are listed with it must fail.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from tests.quality import harness_checks as checks
 
 @dataclass(frozen=True, slots=True)
 class Mistake:
-    """How to plant it, and the checks that it must not survive."""
+    """How to plant a mistake, and the checks that must fail then."""
 
     plant: Callable[[pytest.MonkeyPatch], None]
     caught_by: tuple[Callable[[], None], ...]
@@ -102,7 +102,7 @@ def blames_itself(
 
 def never_raising(function: Callable[..., object], inputs: Sequence[Tensor]) -> Observation:
     seen = observe(function, inputs)
-    if seen.error is not None:  # falls back to eager, as compilers like to do
+    if seen.error is not None:  # falls back to eager, as many compilers do
         return Observation(inputs, seen.before, [each + 1 for each in inputs])
     return seen
 
@@ -160,7 +160,7 @@ MISTAKES: dict[str, Mistake] = {
         replaced(inputs_oracle, "_around", lambda *_: ([], False)),
         (checks.a_byte_beside_the_input_is_noticed,),
     ),
-    # Inputs that are not what they should be.
+    # Inputs that are made wrongly.
     "inputs are made without sharing": Mistake(
         replaced(trial, "input_tensors", inputs_apart),
         (checks.a_stale_read_of_a_shared_input_is_noticed,),
@@ -176,7 +176,7 @@ MISTAKES: dict[str, Mistake] = {
         replaced(trial.Case, "of", same_inputs_again),
         (checks.what_one_run_does_is_not_seen_by_the_next,),
     ),
-    # A reduction that loses what it reduces.
+    # A reduction that loses the failure.
     "the predicate ignores the signature": Mistake(
         replaced(failure, "grade", any_failure),
         (checks.a_reduced_program_shows_the_bug_that_was_found,),

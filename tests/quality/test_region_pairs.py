@@ -2,8 +2,8 @@
 
 z3 agrees on a sample of 1,500.
 
-Pairs come in chunks of 10,000, each with a seed of its own, so that they run on all cores.
-`tests/oracles/test_smt.py` holds the deciders against brute force in plain Python and against
+Pairs come in chunks of 10,000, each with its own seed, so that they run on all cores.
+`tests/oracles/test_smt.py` tests the deciders against brute force in plain Python, and against
 planted wrong deciders.
 """
 
@@ -29,7 +29,7 @@ ITEMSIZES = (1, 2, 4, 8, 16)
 
 @dataclass(frozen=True, slots=True)
 class MaskedPair:
-    """Two regions, and whether they share a byte as their address masks say."""
+    """Two regions, and whether they share a byte according to their address masks."""
 
     a: Region
     b: Region

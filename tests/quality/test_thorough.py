@@ -1,4 +1,4 @@
-"""What `tests/thorough.txt` means, and that each of its lines still names a test."""
+"""The meaning of `tests/thorough.txt`, and that each of its lines still names a test."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_of_many_cases_three_are_left(pytestconfig: pytest.Config) -> None:
 def test_each_line_decides_about_a_test(
     unused_lines: list[str], request: pytest.FixtureRequest
 ) -> None:
-    """Of files that were not collected, only the names can be looked up."""
+    """For files that were not collected, only the names can be checked."""
     collected = {item.path for item in request.session.items}
     wrong = []
     for line in unused_lines:

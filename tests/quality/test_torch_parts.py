@@ -1,4 +1,4 @@
-"""The private parts of torch are in one table, and each may move: that costs features, no more."""
+"""The private parts of torch are in one table, and each may move: that only costs features."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from aliasproof.torch_parts import EVERYTHING, LOST, TABLE, gone, is_there, need
 from tests.quality.torch_parts_table import table
 from tests.quality.torch_references import MOVED, ROOT
 
-# `V.graph` has its attributes only while Inductor compiles, so nobody can look for them.
+# `V.graph` has its attributes only while Inductor compiles, so they cannot be looked up.
 UNSEEN = "torch._inductor.virtualized.V.graph."
-# Nothing is off if only a compiler needs the part that is not installed.
+# If only a compiler that is not installed needs a part, nothing is off without it.
 NOT_HERE = {f"target {name}" for name, plugin in plugins().items() if plugin.missing()}
 PARTS = [
     part
@@ -37,8 +37,7 @@ OF_OTHER_FEATURES = [
     "torch._dynamo.backends.common.AotAutograd",
     "torch._TorchCompileInductorWrapper",
 ]
-# Each takes parts that moved at once, and prints them if a command ends in another way than it
-# should.
+# Each process moves several parts at once, and prints those with which a command ends wrongly.
 IN_CHILDREN = """
 import os, sys
 import torch, torch._dynamo, torch._inductor.compile_fx, torch._inductor.lowering, torch.onnx
@@ -107,7 +106,7 @@ def test_any_part_is_missed_where_it_has_moved():
 
 @pytest.mark.parametrize("half", range(2))
 def test_help_and_doctor_work_where_all_parts_of_the_same_features_have_moved(half):
-    """Without one of them the same is off, so the others hide no use of it that is left."""
+    """Each part turns off the same features, so moving all together hides no remaining use."""
     groups = defaultdict(list)
     for part in PARTS:
         rows = [row for name, row in needed().items() if f"{name}.".startswith(f"{part}.")]

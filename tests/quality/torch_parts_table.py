@@ -1,7 +1,7 @@
 """Writes `aliasproof/torch_parts.txt`: the private parts of torch, and the features that need each.
 
-Run it by `python -m tests.quality.torch_parts_table` after a change to what a module takes from
-torch. What a patch replaces is not in the table, since the patch itself declares and checks it.
+Run it by `python -m tests.quality.torch_parts_table` after a change to the parts of torch that a
+module uses. Parts that a patch replaces are not in the table: the patch declares and checks them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tests.quality.torch_references import ROOT, references
 
 ROOMS = ("aliasproof", "generators", "oracles", "reference_pass", "reports")
 PRIVATE = re.compile(r"torch(\.\w+)*\.(_(?!_)\w*|__torch_dispatch__)(\.\w+)*")
-# The feature of a module, by how its name begins. All others belong to everything.
+# The feature of a module, by the prefix of its name. Other modules belong to everything.
 FEATURES = {
     "generators.sites": "sites",
     "generators.rules": "rules",
@@ -45,14 +45,14 @@ def sources() -> dict[str, ast.Module]:
 
 
 def imported(tree: ast.Module, modules: Iterable[str]) -> set[str]:
-    """The modules of ours that a module imports when it is imported."""
+    """Our modules that a module imports at import time."""
     nodes = [node for node in tree.body if isinstance(node, ast.ImportFrom) and node.module]
     names = {f"{node.module}.{each.name}" for node in nodes for each in node.names}
     return (names | {node.module or "" for node in nodes}) & {*modules}
 
 
 def closure(name: str, imports: Mapping[str, set[str]]) -> set[str]:
-    """A module, and all that are imported with it."""
+    """A module, and all modules that it imports, directly or not."""
     seen: set[str] = set()
     left = {name}
     while left:

@@ -1,6 +1,6 @@
-"""Where a module of ours refers to parts of torch, and a torch in which some of them have moved.
+"""References of our modules to parts of torch, and a torch in which some of them have moved.
 
-It is imported before anything of `aliasproof`, also by the processes that a command starts.
+This module is imported before any module of `aliasproof`, also by processes that a command starts.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def references(tree: ast.Module) -> Iterator[tuple[str, ast.AST]]:
 
 
 def moved(source: str, parts: Collection[str]) -> ast.Module | None:
-    """The module as it is for a torch without these parts; None if it refers to none of them."""
+    """The module for a torch without these parts; None if it refers to none of them."""
     if not any(part.rpartition(".")[2] in source for part in parts):
         return None
     tree = ast.parse(source)

@@ -1,4 +1,4 @@
-"""Programs to reduce: as they are drawn, and written by hand with lines that may go."""
+"""Programs to reduce: drawn, and written by hand with superfluous lines."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ def is_valid() -> Callable[[Program], bool]:
 
 @pytest.fixture(scope="session")
 def drawn(is_valid: Callable[[Program], bool]) -> list[Program]:
-    """Programs as they are drawn, and as in the middle of a reduction, with one input fewer."""
+    """Drawn programs, and programs as in the middle of a reduction, with one input fewer."""
     fresh = [program for seed in range(30) for program in sample(swarm(seed), seed, 2)]
-    # Few of those take parts of tensors by numbers that are 0 or 1.
+    # Few drawn programs take parts of tensors by numbers that are 0 or 1.
     fresh += [program for seed in range(12) for program in sample(PARTS, seed, 2)]
     halfway = [next(drop_inputs(program)) for program in fresh]
-    # Values of their own replace the special fill in the middle of a reduction.
+    # In the middle of a reduction, explicit values replace the special fill.
     named = [list(simplify_fill(program))[-1] for program in map(_special, fresh[:12])]
     return fresh + list(filter(is_valid, [*halfway, *map(_special, fresh[:12]), *named]))
 
@@ -55,7 +55,7 @@ def _special(program: Program) -> Program:
     return replace(program, fill="special")
 
 
-# A bit of everything around whatever a test is about.
+# Unrelated inputs and calls of many kinds.
 NOISE = """
     v0 = aten.add.Tensor(x0, x1, alpha=2)
     v1 = aten.transpose.int(v0, 0, 1)

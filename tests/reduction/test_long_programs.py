@@ -1,4 +1,4 @@
-"""A program of about 200 instructions with one planted mistake ends short after few questions."""
+"""A program of about 200 instructions with one planted mistake is short after few checks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from aliasproof.reduction.reducer import Reducer
 from aliasproof.targets.target import Target
 
 MOST_QUESTIONS, MOST_INSTRUCTIONS = 150, 6
-# Only what the rules below rewrite, so that a new group, dtype or scenario draws no other programs.
+# Only features that the rules below rewrite, so that new groups, dtypes or scenarios change
+# nothing.
 LONG = Features(
     dtypes=(torch.float32, torch.int64),
     groups=("view", "in-place", "functional"),
@@ -62,7 +63,7 @@ def clones_are_aliases(program: Program) -> Program:
 
 
 def operands_are_overwritten(program: Program) -> Program:
-    """A negation is computed in place, whoever reads its operand afterwards."""
+    """A negation is computed in place, even if its operand is read afterwards."""
     calls = (
         replace(call, op="aten.neg_.default") if call.op == "aten.neg.default" else call
         for call in program.instructions
@@ -76,7 +77,7 @@ def long_programs(seed: int) -> Iterator[Program]:
 
 
 def reduced(seed: int, faulty: Target) -> tuple[Program, list[int]]:
-    """The reduced form of the first long program that fails; the sizes that were asked about."""
+    """The reduced form of the first long program that fails; the sizes of checked candidates."""
     for program in long_programs(seed):
         symptom = examine(Case.of(program), faulty).symptom
         if symptom is not None and symptom.oracle in ("values", "inputs"):

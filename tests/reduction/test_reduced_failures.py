@@ -1,4 +1,4 @@
-"""What the reducer leaves fails as the program that it was given: same target, oracle and kind."""
+"""The reduced program fails as the original one: same target, oracle and kind."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def raises_without(op: str, then: Callable[[Program], Program]) -> Callable[[Pro
 
 
 def test_a_wrong_value_does_not_slip_to_an_error(compiler, noisy) -> None:
-    """A smaller program shows the error: the empty one."""
+    """The empty program is smaller, and shows the error."""
     faulty = compiler(raises_without("aten.mul_.Tensor", forgets("aten.zero_.default")))
     start = noisy("    y = aten.neg.default(x2)\n    aten.zero_.default(y)")
     result = reduced(start, faulty, WRONG_VALUE)
@@ -133,7 +133,7 @@ def test_a_wrong_input_does_not_slip_to_a_wrong_value(compiler, program) -> None
 
 
 def test_the_fault_of_one_target_does_not_slip_to_the_one_before(compiler, noisy) -> None:
-    """Both forget something. The failure to reduce is what only the later one forgets."""
+    """Both targets drop something. The failure to reduce is of the later one only."""
     first = compiler(forgets("aten.zero_.default"), "first")
     both = compiler(
         lambda program: forgets("aten.neg_.default")(forgets("aten.zero_.default")(program)),
@@ -149,11 +149,11 @@ def test_the_fault_of_one_target_does_not_slip_to_the_one_before(compiler, noisy
 NEW_ALIAS = "new alias between input and output"
 
 
-# --- what is kept ---------------------------------------------------------------------------------
+# --- parts that are kept --------------------------------------------------------------------------
 
 
 def test_an_input_that_must_be_there_is_used(compiler, program) -> None:
-    """The compiler forgets a write if another input shares the storage, whoever uses it."""
+    """The compiler drops a write if another input shares the storage, used or not."""
 
     def rewrite(candidate: Program) -> Program:
         shared = len(candidate.inputs) > len({view.storage for view in candidate.inputs})
@@ -197,7 +197,7 @@ def test_a_write_that_changes_nothing_is_not_simpler(compiler, program) -> None:
 
 
 def test_windows_without_elements_are_not_simpler(compiler, program) -> None:
-    """As with the inverse of `unfold` in torch: wrong if windows leave elements out."""
+    """Like the inverse of `unfold` in torch, which is wrong if windows skip elements."""
 
     def rewrite(candidate: Program) -> Program:
         for call in candidate.instructions:
@@ -216,7 +216,7 @@ def test_windows_without_elements_are_not_simpler(compiler, program) -> None:
 
 
 def test_an_alias_gives_way_to_a_wrong_value(compiler, program) -> None:
-    """The compiler drops a clone. A write afterwards shows that in values too."""
+    """The compiler drops a clone. After a later write, values show that, too."""
 
     def rewrite(candidate: Program) -> Program:
         views = (

@@ -1,4 +1,4 @@
-"""The reducer ends, gives the same result each time, and accepts what is smaller and fails."""
+"""The reducer ends, is deterministic, and accepts only smaller programs that fail."""
 
 from __future__ import annotations
 
@@ -92,12 +92,12 @@ def two(program: Callable[..., Program]) -> Program:
 
 
 def stepping(*steps: ReductionStep) -> Problem[Program]:
-    """Programs are reduced by these steps."""
+    """The problem whose programs are reduced by these steps."""
     return replace(PROGRAM, groups=(tuple(map(tidied, steps)),))
 
 
 def offering(*candidates: Program) -> Problem[Program]:
-    """Programs are reduced by one step, which offers these candidates."""
+    """The problem whose programs are reduced by one step with these candidates."""
 
     def offer(program: Program) -> Iterator[Program]:
         yield from candidates
@@ -162,7 +162,7 @@ def test_an_accepted_candidate_becomes_current(two: Program) -> None:
 
 
 def test_a_better_failure_is_not_given_up_for_a_simpler_one(two: Program) -> None:
-    """Grade 2 is better. A candidate of grade 1 is simpler, and comes too late."""
+    """Grade 2 is better. A candidate of grade 1 is simpler, but is rejected."""
     better = replace(two, instructions=two.instructions[:1])
     simpler = replace(two, instructions=(), outputs=())
 
@@ -177,7 +177,7 @@ def test_a_better_failure_is_not_given_up_for_a_simpler_one(two: Program) -> Non
 
 
 def test_a_step_goes_on_at_its_last_success(program) -> None:
-    """Of eight writes, each second one may go. The others are asked about once per round."""
+    """Every second one of eight writes may be removed. The others are checked once per round."""
     start = program(
         "\n".join(["aten.neg_.default(x0)", "aten.abs_.default(x0)"] * 4 + ["return ()"]), (2,)
     )
@@ -288,7 +288,7 @@ def test_steps_are_asked_in_order(two: Program) -> None:
     assert asked == [step.__name__ for step in STEPS]
 
 
-# --- halves of a program on what eager had computed until there -----------------------------------
+# --- halves of a program on values that eager computed before them --------------------------------
 
 BODY = """
     v0 = aten.select.int(x0, 0, 1)
@@ -316,7 +316,7 @@ def test_a_window_computes_what_the_program_computes(program: Callable[..., Prog
     windows = list(keep_window(whole))
     assert [len(window) for window in windows] == [8] * 6
     head, tail = windows[1], windows[3]
-    # What is used later is returned: v1, v2 and v5, v6 of the head.
+    # Values that are used later are returned: v1, v2 and v5, v6 of the head.
     assert len(head.outputs) == 5
     # The last half with the values of eager: it has the output of the whole, and v2 shares its
     # storage with v0 and x0, which are inputs now.
@@ -353,7 +353,7 @@ def test_one_cause_in_2000_instructions_costs_few_questions_about_long_programs(
     assert sum(asked) < 3 * len(long)
 
 
-# --- a reduction that asks ahead, in any order of the answers -------------------------------------
+# --- a reduction that checks ahead, with grades in any order --------------------------------------
 
 
 @pytest.mark.parametrize("count", [1, 2, 5])

@@ -1,4 +1,4 @@
-"""The order that each step of a reduction goes down."""
+"""The order in which each step of a reduction must descend."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def numbers_in(key: tuple[object, ...]) -> list[float]:
 
 
 def test_simplicity_is_well_founded(drawn: list[Program]) -> None:
-    """Tuples of one length, of numbers from zero up in half steps: nothing can shrink for ever."""
+    """Tuples of one length, of numbers from zero up in half steps: no infinite descent."""
     keys = [numbers_in(simplicity(program)) for program in drawn]
     assert len({len(key) for key in keys}) == 1
     assert all(

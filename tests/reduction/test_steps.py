@@ -1,4 +1,4 @@
-"""The steps: each offers what its name says, and simpler programs, on programs of every kind."""
+"""The steps: each offers what its name says, and only simpler programs, for all kinds."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_no_step_is_forgotten() -> None:
     assert len(STEPS) == len(public)
 
 
-@pytest.mark.filterwarnings("ignore::UserWarning")  # of torch, about what candidates do
+@pytest.mark.filterwarnings("ignore::UserWarning")  # of torch, about candidates
 @pytest.mark.parametrize("step", STEPS)
 def test_every_step_offers_simpler_programs(step, drawn: list[Program], is_valid) -> None:
     programs = 0
@@ -61,7 +61,7 @@ BY_NAME = {step.__name__: step for step in STEPS}
 X = ((4,),)
 FULL = "v0 = aten.neg.default(x0)\nv1 = aten.mul.Tensor(v0, x0)\nreturn v0, v1"
 
-# A step, a program of two vectors, and what the step offers for it.
+# A step, a program of two vectors, and the candidates of the step.
 OF_VECTORS = """
 drop_result_names: v0 = aten.neg_.default(x0); return (v0,) --> aten.neg_.default(x0); return (x0,)
 drop_result_names: v0 = aten.neg.out(x0, out=x1); v1 = aten.abs.default(v0); return (v1,)

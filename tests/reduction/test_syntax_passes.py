@@ -1,4 +1,4 @@
-"""Passes on the syntax of Python programs: what each of them makes of a program."""
+"""Passes on the syntax of Python programs: the edits of each of them."""
 
 from __future__ import annotations
 
@@ -225,7 +225,7 @@ def text_of(source: str) -> str:
 
 
 def results(edits: Callable[[ast.Module], Sequence[Edit]], source: str) -> list[str]:
-    """What each edit of a pass makes of a program, unless it has no meaning there."""
+    """The program after each edit of a pass that applies."""
     made = []
     for index in range(len(edits(ast.parse(source)))):
         tree = ast.parse(source)

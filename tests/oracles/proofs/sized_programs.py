@@ -65,8 +65,8 @@ STEPS: dict[str, Callable[[Tensor, int, int], Tensor]] = {
 }
 
 
-# A step is drawn together with its complement half of the time. So programs return parts of one
-# tensor that are close to each other and yet disjoint: the pairs that are hard to prove.
+# Half of the time, a step is drawn together with its complement. So programs return parts of one
+# tensor that are close to each other and yet disjoint: such pairs are hard to prove.
 COMPLEMENTS = {
     "up to": "from",
     "first split": "second split",
@@ -136,7 +136,7 @@ def draw(seed: int) -> SizedProgram:
             if made is not None and len(steps) < MOST_STEPS:
                 values.append(made)
                 steps.append(candidate)
-    # Only results of steps are returned: an input as output is too easy to prove.
+    # Only results of steps are returned: it is too easy to prove an input that is an output.
     made_here = range(len(shapes), len(values))
     return SizedProgram(
         shapes,
@@ -151,7 +151,7 @@ def _tried(step: DrawnStep, values: Sequence[Tensor]) -> Tensor | None:
         return None  # undefined in eager
     with contextlib.suppress(RuntimeError, IndexError):
         made = step.run(values)
-        # Scalars and single elements leave nothing to cut or to overlap.
+        # Scalars and single elements cannot be cut, and overlap nothing.
         return made if made.dim() and made.numel() > 1 else None
     return None
 

@@ -47,7 +47,7 @@ def prove_disjoint(
 ) -> Proof:
     """Whether two regions of one storage share no byte at any sizes."""
     after = {"output 0": one, "output 1": other}
-    # As if they had been in different storages before: then any shared byte is new.
+    # As if they were in different storages before: then any shared byte is new.
     before = {
         name: replace(each, storage=index) for index, (name, each) in enumerate(after.items())
     }

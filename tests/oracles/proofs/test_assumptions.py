@@ -1,4 +1,4 @@
-"""Assumptions: which sizes satisfy them, and what equations and ranges say about symbols."""
+"""Assumptions: the sizes that satisfy them, and facts about symbols from equations and ranges."""
 
 import time
 

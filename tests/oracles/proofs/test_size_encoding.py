@@ -1,4 +1,4 @@
-"""Expressions of sizes: their values, and what z3 knows about them."""
+"""Expressions of sizes: their values, and the facts that z3 gets about them."""
 
 import random
 from typing import Any
@@ -70,7 +70,7 @@ def test_compiled_expressions_have_the_values_of_the_expressions():
 
 @pytest.mark.parametrize("seed", range(12))
 def test_what_z3_is_told_of_products_is_true(seed):
-    """With exact products, no sizes contradict the facts about them."""
+    """With exact products, no sizes contradict the facts that z3 gets."""
     draw = random.Random(seed)
     encoding = SizeEncoding(
         Session.here("test").context, {str(symbol): (2, 64) for symbol in (N, M, K)}

@@ -1,4 +1,4 @@
-"""Inputs with symbolic sizes: their layouts, real inputs of given sizes, and what is rejected."""
+"""Inputs with symbolic sizes: layouts, real inputs of given sizes, and rejected inputs."""
 
 import pytest
 import sympy  # type: ignore[import-untyped]
@@ -83,7 +83,7 @@ def test_what_cannot_run_on_symbols_is_rejected():
 def test_data_dependent_sizes_are_rejected():
     """Torch assumes without a guard that such a size is not 1.
 
-    So it takes `y.t().contiguous()` for a copy, which it is not at one row.
+    So it treats `y.t().contiguous()` as a copy, which is wrong for one row.
     """
 
     def function(x):
