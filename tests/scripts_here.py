@@ -15,12 +15,12 @@ from torch._inductor import config
 
 from aliasproof.campaigns.publish.confirmation import Confirmation, confirm
 
-# What a script with these does to its process lasts: generated code keeps the function.
+# These change the process for good: generated code keeps the function.
 LASTING = ("_empty_strided_cpu", "setrlimit")
 
 
 def confirm_here(path: Path) -> Confirmation:
-    """What `confirm` says of a script, which leaves this process as it is."""
+    """What `confirm` returns for a script; this process is not changed."""
     if any(word in path.read_text(encoding="utf-8") for word in LASTING):
         return confirm(path)
     printed, status = io.StringIO(), 0

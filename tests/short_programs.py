@@ -1,4 +1,4 @@
-"""Programs as tests write them, from a body and inputs, and which torch gets them wrong."""
+"""Programs as tests write them, from a body and inputs, and the torch versions that break them."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def view(
 def program_of(body: str, *views: Input, bytes_of: dict[int, int] | None = None) -> Program:
     """The program with this body, as `source` prints it, and inputs x0, x1, ...
 
-    A storage is as long as its views need; `bytes_of` gives other lengths, in bytes. The dtype of a
-    storage is that of its first view, or uint8 where its length is given.
+    A storage is as long as its views need; `bytes_of` gives other lengths, in bytes. A storage has
+    the dtype of its first view, or uint8 if its length is given.
     """
     named = [replace(tensor, name=f"x{index}") for index, tensor in enumerate(views)]
     given = {index: Storage(torch.uint8, nbytes) for index, nbytes in (bytes_of or {}).items()}

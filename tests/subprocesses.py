@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[1]
 def ran(
     *words: object, cwd: Path | None = None, **variables: str
 ) -> subprocess.CompletedProcess[str]:
-    """What a command leaves, with these variables of the environment."""
+    """The result of a command, with these environment variables."""
     return subprocess.run(
         list(map(str, words)),
         cwd=cwd,
@@ -27,12 +27,12 @@ def ran(
 def python(
     *arguments: object, cwd: Path | None = None, **variables: str
 ) -> subprocess.CompletedProcess[str]:
-    """The same of this Python."""
+    """The result of this Python."""
     return ran(sys.executable, *arguments, cwd=cwd, **variables)
 
 
 def aliasproof(
     *arguments: object, cwd: Path | None = None, **variables: str
 ) -> subprocess.CompletedProcess[str]:
-    """The same of a command of aliasproof."""
+    """The result of a command of aliasproof."""
     return python("-m", "aliasproof", *arguments, cwd=cwd, **variables)

@@ -36,11 +36,11 @@ class Reinplaced:
 
     @property
     def how(self) -> dict[str, How | None]:
-        """The way in which each node is in place, by its name in the functional graph."""
+        """How each node is put in place, by its name in the functional graph."""
         return {each.node: each.how for each in decisions(self.graph_module)}
 
     def refused(self, name: str, how: How = How.IN_PLACE) -> str | None:
-        """The condition that a candidate fails; None if it was not tried or is applied."""
+        """The condition that a candidate fails; None if it was not tried or was applied."""
         (decision,) = (each for each in decisions(self.graph_module) if each.node == name)
         return next((condition for tried, condition, _ in decision.refused if tried is how), None)
 
@@ -61,9 +61,9 @@ def fresh_dynamo() -> None:
 
 @pytest.fixture
 def reinplaced() -> Reinplaces:
-    """`reinplaced(program, *inputs)`: what functionalize and reinplace make of it.
+    """`reinplaced(program, *inputs)`: the result of functionalize and reinplace.
 
-    It must do what eager does.
+    The fixture checks that it agrees with eager.
     """
 
     def run(program: Function, *inputs: Any) -> Reinplaced:
@@ -74,7 +74,7 @@ def reinplaced() -> Reinplaces:
 
 @pytest.fixture
 def reinplaced_as_written() -> Reinplaces:
-    """The same for a program that is functional already: only `reinplace` changes it."""
+    """The same for a program that is functional already, so that only `reinplace` changes it."""
 
     def run(program: Function, *inputs: Any) -> Reinplaced:
         traced = program if isinstance(program, fx.GraphModule) else make_fx(program)(*inputs)
@@ -111,7 +111,7 @@ KEPT: list[Tensor] = []
 
 @pytest.fixture
 def keeping() -> Iterator[Any]:
-    """Operators of which `store` keeps its operand and `load` reads it, against their schemas."""
+    """Operators whose schemas are false: `store` keeps its operand, and `load` reads it."""
     with torch.library._scoped_library("aliasproof_keeping", "FRAGMENT") as library:
         library.define("store(Tensor x) -> Tensor")
         library.define("load(Tensor like) -> Tensor")

@@ -61,5 +61,5 @@ def layout_of(tensor: torch.Tensor) -> tuple[object, ...]:
 
 
 def analysis_of(graph_module: fx.GraphModule, inputs: Sequence[object]) -> Analysis:
-    """The analysis as the passes make it, with the semantics of torch."""
+    """The analysis as the passes compute it, with the semantics of torch."""
     return analyse(graph_module, inputs, EAGER)

@@ -1,4 +1,4 @@
-"""Programs with views and writes: each must end as in eager after functionalization.
+"""Programs with views and writes: functionalization must preserve their results in eager.
 
 `test_functionalize.py` runs them. A head has the name of a program, its arguments, and the inputs.
 """

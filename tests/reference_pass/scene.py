@@ -1,4 +1,4 @@
-"""What the tests of functionalization share: lists of programs, inputs, and what a caller sees."""
+"""Helpers for the tests of functionalization: programs, inputs, and the values that callers see."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def programs_of(
 ) -> list[tuple[Program, Given]]:
     """The programs of a text: heads `name(x, y): given`, and bodies, which may use the names.
 
-    `read` gets what is given, as if it were its arguments.
+    `read` gets the given values as its arguments.
     """
     programs = []
     for block in re.split(r"\n(?=\w)", text.strip()):
@@ -63,7 +63,7 @@ def names(examples: list[tuple[Program, Given]]) -> list[str]:
 def violations(
     program: Program, inputs: Sequence[Tensor], compiled: Callable[..., Program]
 ) -> list[Violation]:
-    """What differs from eager in `compiled(program, *inputs)`, by the strongest contract."""
+    """The differences from eager in `compiled(program, *inputs)`, by the strongest contract."""
 
     def build(function: Program, sample: Sequence[Any]) -> Build:
         return Build(compiled(function, *sample), [])
@@ -73,7 +73,7 @@ def violations(
 
 
 def assert_right(program: Program, inputs: Sequence[Tensor], target: str) -> None:
-    """Eager runs the program, and a target of the registry does the same, with no reservation."""
+    """Eager runs the program, and a target of the registry agrees with it, without a waiver."""
     trial = run_trial(Case.of_function(program, inputs), TARGETS[target])
     assert trial.eager.error is None
     assert trial.judgement.documented == []
@@ -82,7 +82,7 @@ def assert_right(program: Program, inputs: Sequence[Tensor], target: str) -> Non
 
 @contextlib.contextmanager
 def refused_before(release: str, match: str) -> Iterator[None]:
-    """A torch before this release cannot trace the program; that and later ones are right."""
+    """A torch before this release cannot trace the program; later ones are right."""
     older = torch.__version__ < release
     with pytest.raises(Refused, match=match) if older else contextlib.nullcontext():
         yield
@@ -97,11 +97,11 @@ def complex_counted(*sizes: int) -> Tensor:
 
 
 # A trial clones its inputs without their lazy conjugate and negative bits. For inputs that have
-# them, the functions below run a program and compare what its caller sees.
+# such bits, the functions below run a program and compare the values that its caller sees.
 
 
 def afresh(inputs: tuple[Tensor, ...]) -> list[Tensor]:
-    """Copies of inputs that share storage as these do, with their lazy bits."""
+    """Copies of inputs with the same sharing of storages and the same lazy bits."""
     storages = {
         tensor.untyped_storage()._cdata: tensor.untyped_storage().clone() for tensor in inputs
     }
@@ -118,7 +118,7 @@ def afresh(inputs: tuple[Tensor, ...]) -> list[Tensor]:
 def seen_at_end(program: Program, inputs: list[Tensor]) -> list[object]:
     """What the caller sees of each output and input.
 
-    Its values, dtype, strides and lazy bits, and the first tensor that shares its storage.
+    This is its values, dtype, strides and lazy bits, and the first tensor that shares its storage.
     """
     result = program(*inputs)
     tensors = [*(result if isinstance(result, (list, tuple)) else [result]), *inputs]
@@ -137,11 +137,11 @@ def seen_at_end(program: Program, inputs: list[Tensor]) -> list[object]:
 
 
 def seen_afresh(program: Program, inputs: tuple[Tensor, ...]) -> list[object]:
-    """The same of a run on copies of the inputs, with a seed."""
+    """`seen_at_end` for a run on copies of the inputs, with a seed."""
     torch.manual_seed(0)
     return seen_at_end(program, afresh(inputs))
 
 
 def _strides(tensor: Tensor) -> list[int]:
-    """The strides of a tensor, without those of dimensions of size one or less."""
+    """The strides of a tensor, except for dimensions of size one or less."""
     return [stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if size > 1]

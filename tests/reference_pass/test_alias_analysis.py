@@ -1,6 +1,6 @@
 """The alias analysis against eager.
 
-Each node of a graph must have the metadata, and the shared storages, that it has in a run.
+Each node of a graph must have the same metadata, and share the same storages, as in a run.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ aten = torch.ops.aten
 
 
 class Recorder(fx.Interpreter):
-    """Runs a graph in eager and notes the layout of each node when it has run."""
+    """Runs a graph in eager and records the layout of each node after it ran."""
 
     def __init__(self, graph_module: fx.GraphModule) -> None:
         super().__init__(graph_module)
@@ -37,7 +37,7 @@ class Recorder(fx.Interpreter):
     def run_node(self, n: fx.Node) -> Any:
         value = super().run_node(n)
         if n.op != "output":
-            self.kept.append(value)  # or the next storage may get its address
+            self.kept.append(value)  # or a later storage may reuse its address
             self.seen[n.name] = [
                 (shown.dtype, tuple(shown.shape), shown.stride(), shown.storage_offset())
                 for shown in tensors_in(value)
@@ -47,8 +47,8 @@ class Recorder(fx.Interpreter):
 
 
 def compared_with_eager(graph_module: fx.GraphModule, *inputs: torch.Tensor) -> Analysis:
-    """The analysis, after each of its nodes is compared with eager."""
-    # Twice: torch caches the results of fakes, and a cached one is not always the same.
+    """The analysis; each of its nodes is compared with eager."""
+    # Twice: torch caches the results of fakes, and a cached one may differ.
     analysis_of(graph_module, inputs)
     analysis = analysis_of(graph_module, inputs)
     eager = Recorder(graph_module)
@@ -86,7 +86,7 @@ MASK = torch.ones(6, 4, dtype=torch.bool)
         ([(aten.add.Tensor, X, Y)], [GRID[0], GRID[1]]),
         ([(aten.add.Tensor, X, Y)], [GRID[0], ROW]),
         ([(aten.t_.default, X), (aten.select.int, X, 0, 1)], [GRID]),
-        # Copies of views; one of complex numbers as real is in row-major order
+        # Copies of views; a copy of complex numbers as real ones is in row-major order
         ([(aten.select_copy.int, X, 1, 2)], [GRID]),
         ([(aten.view_as_real_copy.default, X)], [torch.ones(1, dtype=torch.complex64).expand(3)]),
         ([(aten.view_as_real_copy.default, X)], [torch.ones(3, 4, dtype=torch.complex64).t()]),
@@ -103,7 +103,7 @@ MASK = torch.ones(6, 4, dtype=torch.bool)
         ([(aten.index.Tensor, X, [None, Y])], [GRID, TURNED]),
         ([(aten.index.Tensor, X, [Y])], [GRID.t(), torch.tensor([0, 9, 2, 9, 1])[::2]]),
         ([(aten.index.Tensor, X, [Y])], [GRID[:0], torch.zeros(2, 3, 0, dtype=torch.int64).mT]),
-        # An `out=` as large as the result stays as it is, also if it is strided
+        # An `out=` as large as the result is not resized, even if it is strided
         ([(aten.add.out, X, Y, {"out": Z})], [ROW, ROW, torch.zeros(12)[::2]]),
         ([(aten.add.out, X, Y, {"out": Z}), (aten.neg.default, W)], [ROW, ROW, torch.zeros(6)]),
         # An empty one is laid out like the functional result
@@ -200,7 +200,7 @@ def test_an_out_call_that_eager_refuses_is_refused_with_its_error():
         )
 
 
-# --- what is not analysed -------------------------------------------------------------------------
+# --- calls that are not analysed ------------------------------------------------------------------
 
 
 def test_a_call_that_is_not_an_aten_operator_is_refused():

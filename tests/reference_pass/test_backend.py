@@ -1,4 +1,4 @@
-"""`torch.compile(backend="aliasproof")`: a caller sees what it sees in eager, or it is refused."""
+"""`torch.compile(backend="aliasproof")`: a caller sees the same as in eager, or it is refused."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def compiled(function: Callable[..., Any], **options: Any) -> Callable[..., Any]
 
 
 def left_by(steps: Steps, compile_function: Compile) -> list[object]:
-    """All that the tensors show that steps return, or the kind of error that they raise."""
+    """All values of the returned tensors, or the kind of error that the steps raise."""
     torch._dynamo.reset()
     torch.manual_seed(0)
     try:
@@ -47,7 +47,7 @@ def left_by(steps: Steps, compile_function: Compile) -> list[object]:
 
 
 def assert_as_eager(steps: Steps, reference: Compile = lambda function: function) -> None:
-    """Steps, which take what compiles a function, return the same with the backend."""
+    """Steps, which take a compile function, return the same with the backend as in eager."""
     assert left_by(steps, compiled) == left_by(steps, reference)
 
 
@@ -59,7 +59,7 @@ def to_compare(steps: Steps) -> Steps:
     return steps
 
 
-@pytest.mark.filterwarnings("ignore")  # of Dynamo, about what it does not trace in optimisers
+@pytest.mark.filterwarnings("ignore")  # warnings of Dynamo about untraced code in optimisers
 @pytest.mark.parametrize(
     ("kind", "options"),
     [
@@ -193,7 +193,7 @@ def writes_a_view_of_a_leaf(compiled: Compile) -> Any:
 
 @to_compare
 def writes_to_a_part(compiled: Compile) -> Any:
-    """The gradient of what is written is no view of that of the whole."""
+    """The gradient of the written part is no view of the gradient of the whole."""
     weight = torch.ones(2, 3, requires_grad=True)
 
     @compiled
@@ -209,7 +209,7 @@ def writes_to_a_part(compiled: Compile) -> Any:
 
 @to_compare
 def writes_attributes(compiled: Compile) -> Any:
-    """Dynamo makes parameters that a closure holds attributes of its graph, and not inputs."""
+    """Dynamo makes a closure's parameters attributes of its graph, and not inputs."""
     layer = nn.Linear(6, 6, bias=False)
     optimizer = torch.optim.Muon(layer.parameters(), lr=0.1)
     step = compiled(lambda: optimizer.step())  # noqa: PLW0108
@@ -244,7 +244,7 @@ def writes_a_result(compiled: Compile) -> Any:
 
 @to_compare
 def truncated(compiled: Compile) -> Any:
-    """Backpropagation through time, truncated: the history of the state is freed by then."""
+    """Truncated backpropagation through time: the history of the state is already freed."""
     cell = nn.LSTMCell(3, 3)
 
     @compiled
@@ -274,7 +274,7 @@ def overwrites_what_is_saved(compiled: Compile) -> Any:
     return weight.grad
 
 
-# --- inputs that share storage, of which autograd saves one ---------------------------------------
+# --- inputs that share storage, one of which autograd saves ---------------------------------------
 
 
 @to_compare
@@ -300,7 +300,7 @@ def writes_one_half(compiled: Compile) -> Any:
         return y
 
     weight = torch.ones(4, requires_grad=True)
-    for _ in range(CALLS):  # `data`: each has versions of its own
+    for _ in range(CALLS):  # each tensor from `data` has its own version counter
         call(base.data[:4], base.data[4:], weight).sum().backward()
     return [weight.grad, base]
 
@@ -322,14 +322,14 @@ def data_dependent(compiled: Compile) -> Any:
     return x.grad
 
 
-# --- operators that keep what they are given ------------------------------------------------------
+# --- operators that keep their operands -----------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("stated", "expected"), [((), [4.0] * 4), (("store", "load"), [4.0, 6.0, 6.0, 6.0])]
 )
 def test_an_operator_may_keep_its_operands_unless_it_is_stated(keeping, stated, expected):
-    """The first call is not reinplaced yet. `load` is wrong where it is said to keep nothing."""
+    """The first call is not reinplaced. If `load` is stated to keep nothing, later calls err."""
 
     def program(x: Tensor) -> Any:
         a = x + 1
@@ -427,10 +427,10 @@ def test_an_option_that_does_not_exist_is_refused():
         compiled(lambda x: x + 1, options={"trace.enabled": 0})(torch.ones(2))
 
 
-# --- memory, in bytes that the allocator counts ---------------------------------------------------
+# --- memory, in bytes of the allocator ------------------------------------------------------------
 
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # of Dynamo, about optimisers
+pytestmark = pytest.mark.filterwarnings("ignore")  # warnings of Dynamo about optimisers
 
 
 def peak(scene: Any, backend: str) -> int:
@@ -603,7 +603,7 @@ def test_what_no_graph_of_storages_says_is_refused_while_compiling(function, rea
     assert torch.equal(before, torch.get_rng_state())
 
 
-@pytest.mark.filterwarnings("ignore")  # of Dynamo, about the refusal that it suppresses
+@pytest.mark.filterwarnings("ignore")  # warnings of Dynamo about the refusal that it suppresses
 @pytest.mark.parametrize("dynamic", [None, True])
 def test_dynamo_falls_back_to_eager_where_the_passes_refuse(dynamic):
     with torch._dynamo.config.patch(suppress_errors=True):
@@ -615,7 +615,7 @@ def test_dynamo_falls_back_to_eager_where_the_passes_refuse(dynamic):
 
 @pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")  # imported by torch's jvp
 def test_a_trace_that_is_given_up_leaves_forward_mode_ad(caplog):
-    """For the second size, the trace with symbols fails, and one for that size comes after it."""
+    """For the second size, the symbolic trace fails, and then a trace for that size follows."""
 
     def program(x):
         return torch.func.jvp(torch.sin, (x,), (torch.ones_like(x),))[1]
@@ -669,7 +669,7 @@ def test_a_boxed_call_frees_its_inputs_before_it_ends():
 
 
 def test_an_lstm_is_trained_on_an_input_that_requires_no_gradient():
-    # `aot_eager` raises an AssertionError for it, unless the input requires a gradient.
+    # `aot_eager` raises an AssertionError here, unless the input requires a gradient.
     def gradients(backend, input_requires_grad):
         torch._dynamo.reset()
         torch.manual_seed(0)

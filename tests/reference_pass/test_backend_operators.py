@@ -1,4 +1,4 @@
-"""What `torch.compile(backend="aliasproof")` makes of Dynamo's and AOTAutograd's special calls."""
+"""Special calls in the graphs of Dynamo and AOTAutograd under `torch.compile(backend=...)`."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_higher_order_operators_of_aot_autograd(function):
 
 
 def test_a_graph_with_a_custom_operator_is_captured_once(monkeypatch):
-    """What such an operator does depends on locations; Dynamo's graph names a packet of it."""
+    """Such an operator may depend on locations; Dynamo's graph has a packet of the operator."""
     captured = []
 
     def noted(*args: Any, **options: Any) -> fx.GraphModule:
@@ -112,7 +112,7 @@ def test_a_graph_with_a_custom_operator_is_captured_once(monkeypatch):
     ],
 )
 def test_random_numbers_are_drawn_again_in_the_backward(function):
-    """AOTAutograd keeps the state of the generator, by operators of a higher order."""
+    """AOTAutograd saves the state of the generator, by higher-order operators."""
     found = []
     for compiled in (None, aliasproof):
         torch.manual_seed(0)
@@ -165,7 +165,7 @@ def test_floats_beside_ints_that_change():
     program = fx.symbolic_trace(lambda x, n, scale: (torch.narrow(x, 0, 0, n) * scale,))
     x = torch.arange(6.0)
     compiled = aliasproof(program, [x, 2, 0.5])
-    # The graph with a symbol for the int is built for the second one.
+    # The second int builds a graph with a symbol.
     for n, scale in ((3, 0.5), (4, 0.25), (5, 0.5), (3, 0.25)):
         assert torch.equal(*compiled(x, n, scale), *program(x, n, scale))
 
@@ -209,7 +209,7 @@ def jagged(*lengths: int) -> Tensor:
     return torch.nested.nested_tensor(rows, layout=torch.jagged)
 
 
-@pytest.mark.filterwarnings("ignore")  # of torch: jagged tensors are a prototype
+@pytest.mark.filterwarnings("ignore")  # warnings of torch: jagged tensors are a prototype
 @pytest.mark.parametrize("trains", [False, True])
 def test_jagged_tensors_are_taken_apart(trains):
     compiled = torch.compile(lambda x: (x * 2).sin(), backend=aliasproof)
@@ -233,7 +233,7 @@ def test_an_operator_that_asks_for_data_may_have_a_decomposition():
     assert torch.equal(compiled(x), there_and_back(x))
 
 
-@pytest.mark.filterwarnings("ignore")  # of Dynamo, about the refusal that it suppresses
+@pytest.mark.filterwarnings("ignore")  # warnings of Dynamo about the refusal that it suppresses
 def test_a_sparse_gradient_is_refused_while_compiling():
     def looks_up(weight):
         return functional.embedding(torch.tensor([0, 2]), weight, sparse=True) * 2

@@ -1,4 +1,4 @@
-"""What is written through a view with gaps is read with the strides of eager: the same bits."""
+"""Values written through a view with gaps are read with the strides of eager: the same bits."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ DTYPES = [torch.float32, torch.float16, torch.bfloat16, torch.float64, torch.com
 
 
 def read(q):
-    """Reductions, vector loops, matrix products: calls that round by strides."""
+    """Reductions, vector loops, matrix products: their rounding depends on strides."""
     reads = [
         *(q.sum(), q.sum(0), q.norm(), q.mean(-1), q.var(-1), q.cumsum(-1), q.prod(0)),
         *(q.sigmoid(), q.exp(), q.sqrt(), q.pow(1.7), q[1:].sum(), q.clone().sum()),
@@ -83,7 +83,7 @@ def written_and_read(source, view, write):
 
 @pytest.mark.parametrize("view", VIEWS)
 def test_each_view_is_read_with_the_bits_of_eager(view) -> None:
-    # Every fourth write, with the other choices taken in turn.
+    # Every fourth write; the other parameters are cycled.
     first = [*VIEWS].index(view)
     for index in range(first, first + 12, 4):
         write = [*WRITES][index % len(WRITES)]

@@ -1,4 +1,4 @@
-"""`capture` keeps the program, and its graph says everything that the program writes."""
+"""`capture` preserves the program, and its graph shows every write of the program."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ aten = torch.ops.aten
 
 
 def numbered(*sizes: int) -> torch.Tensor:
-    """1, 2, 3, ... in that size."""
+    """1, 2, 3, ... in this shape."""
     return torch.arange(1.0, 1 + torch.Size(sizes).numel()).reshape(sizes)
 
 
@@ -39,7 +39,7 @@ def check(
 
 
 def reshaped_and_written(op: Callable[..., Any]) -> Callable[..., Any]:
-    """Write through a reshape of a result: to the result, if it is a view of it."""
+    """Write through a reshape of a result: to the result, if the reshape is a view of it."""
 
     def program(*inputs: torch.Tensor) -> Any:
         result = op(*inputs)
@@ -222,7 +222,7 @@ def test_an_update_that_no_schema_says_is_refused():
 
     with pytest.raises(Refused, match="updates statistics"):
         pipeline(program, *STATISTICS)
-    # Without statistics there is nothing to update.
+    # Without statistics, there is no update.
     check(lambda x: torch.batch_norm_update_stats(x, None, None, 0.1)[0] + 1, STATISTICS[0])
 
 

@@ -1,4 +1,4 @@
-"""Higher-order operators: functional calls, with functional graphs, or the calls of a graph."""
+"""Higher-order operators: as functional calls with functional graphs, or inlined graphs."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def chooses_by_layout(x: Tensor) -> Any:
 
 
 def tripled(x: Tensor) -> Tensor:
-    """By writes to what it owns."""
+    """By writes to its own tensors."""
     y = x * 2
     y[0].add_(x[0])
     y[1:].add_(x[1:])

@@ -27,14 +27,14 @@ from aliasproof.reference_pass.reinplace import decisions
 from aliasproof.targets.target import Build, Target
 
 aten = torch.ops.aten
-pytestmark = pytest.mark.filterwarnings("ignore")  # of torch, about odd programs
+pytestmark = pytest.mark.filterwarnings("ignore")  # warnings of torch about odd programs
 
 SHARDS, PROGRAMS = 40, 50  # 2,000 programs
 
-# The plainest groups: among all, too few programs have a view of a scatter's result.
+# The simplest groups: among all ops, too few programs have a view of a scatter's result.
 GROUPS = ("view", "in-place", "functional", "scatter", "out=", "reduction")
 
-# Where few programs show it, these scenarios are drawn alone.
+# For conditions that few programs need, only these scenarios are drawn.
 PLAYED = {
     "dead_before_epilogue": (
         "several inputs written",
@@ -45,8 +45,8 @@ PLAYED = {
     "same_location": ("cat of split",),
 }
 
-# The shards to try first. The comments say which program of the shard (of 50) shows it, and which
-# oracle notices. If the generator changes, the search goes on through all shards.
+# The shards to try first. The comments give the program (of 50) in the shard that needs the
+# condition, and the oracle that reports it. If the generator changes, all shards are searched.
 SHOWN_IN: dict[str, tuple[int, ...]] = {
     "same_size_and_dtype": (0, 1),  # 23: metadata
     "same_stride": (1, 2),  # 16: metadata
@@ -61,8 +61,8 @@ SHOWN_IN: dict[str, tuple[int, ...]] = {
     "no_new_alias": (1, 2),  # 11: aliasing
 }
 
-# Without these the graph raises, since a kernel of torch refuses the call. Without the others it
-# must be silently wrong.
+# Without these conditions the graph raises, since a kernel of torch refuses the call. Without any
+# other one it must be silently wrong.
 RAISES = {"no_self_overlap", "not_repeated", "no_overlapping_operand"}
 
 
@@ -122,14 +122,14 @@ def first_wrong_without(dropped: Condition) -> RefusingCase:
     name, others = dropped.__name__, [each for each in CONDITIONS if each is not dropped]
     for each in cases(name):
         if name not in each.refusing:
-            continue  # no candidate fails it, so to drop it changes nothing
+            continue  # no candidate fails it, so dropping it changes nothing
         found = violations(each, others)
         if any(violation.silent for violation in found) or (found and name in RAISES):
             return each
     raise AssertionError(f"{SHARDS * PROGRAMS} programs are compiled correctly without {name}")
 
 
-# No program of these dtypes has other bits in place.
+# In-place calls of these dtypes give the same bits in all drawn programs.
 DRAWN = [condition for condition in CONDITIONS if condition is not same_bits]
 
 

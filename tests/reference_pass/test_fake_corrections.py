@@ -28,7 +28,7 @@ def fakes_of(mode: FakeTensorMode, value: Any) -> Any:
 
 
 def corrected(op: OpOverload, *args: Any) -> Any:
-    """The corrected result of a second call on fakes, which comes from torch's cache."""
+    """The corrected result of a second call on fakes, which torch takes from its cache."""
     with FakeTensorMode() as mode:
         given = fakes_of(mode, args)
         op(*given)
@@ -55,14 +55,14 @@ def layouts(value: Any) -> Any:
             aten.native_batch_norm.default,
             (torch.ones(2, 4, 3, 3).transpose(1, 3), None, None, None, None, True, 0.1, 1e-5),
         ),
-        # Dtypes: the means have that of the weights, whatever the strides.
+        # Dtypes: the means have the dtype of the weights, whatever the strides.
         (
             aten._native_batch_norm_legit_functional.default,
             (torch.ones(2, 2, 3).half(), *[torch.ones(2).half()] * 4, True, 0.1, 1e-5),
         ),
         (aten.pow.Tensor_Scalar, (torch.ones(2, dtype=torch.bool), True)),
         (aten.ldexp.Tensor, (torch.ones(2, dtype=torch.uint8), torch.tensor(1.0).half())),
-        # Strides that depend on those of indices
+        # Strides that depend on the strides of indices
         (aten.index.Tensor, (GRID, [BESIDE])),
         (
             aten.index.Tensor,
@@ -98,7 +98,7 @@ def test_results_have_the_layout_of_eager(op, args):
     assert layouts(corrected(op, *args)) == layouts(op(*args))
 
 
-ODD = (  # strides of dimensions of size one that a contiguous tensor does not have
+ODD = (  # dimensions of size one with strides that a contiguous tensor does not have
     torch.ones(8)[:1:2],
     torch.ones(64).as_strided((1, 3), (7, 1)),
     torch.ones(64).as_strided((3, 1), (1, 5)),

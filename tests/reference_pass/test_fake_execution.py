@@ -151,7 +151,7 @@ def test_what_is_written_may_be_on_any_device():
 @pytest.mark.parametrize(
     ("operand", "dtype", "layout"),
     [
-        # As torch has it
+        # As in torch
         (torch.ones(2, 4), torch.float64, ((2, 2), (2, 1), 0)),
         (torch.ones(9)[1:].view(2, 4)[:, 1:], torch.float16, ((2, 6), (8, 1), 4)),
         (torch.ones(()), torch.int32, ((), (), 0)),
@@ -165,7 +165,7 @@ def test_what_is_written_may_be_on_any_device():
         ),
         (torch.ones(0).as_strided((3, 0), (1, 5)), torch.float64, ((3, 0), (1, 1), 0)),
         (torch.ones(0).as_strided((0, 2), (3, 1)), torch.float64, ((0, 1), (1, 1), 0)),
-        # Some of these fit as they are
+        # Some of these fit unchanged
         (torch.ones(4).as_strided((2, 1, 2), (2, 6, 1)), torch.float64, ((2, 1, 1), (1, 3, 1), 0)),
         (torch.ones(4).as_strided((2, 1, 2), (2, 7, 1)), torch.int32, ((2, 1, 2), (2, 7, 1), 0)),
         (torch.ones(4).as_strided((2, 1, 2), (2, 7, 1)), torch.float16, ((2, 1, 4), (4, 14, 1), 0)),
@@ -209,7 +209,7 @@ def test_shuffled_channels_are_a_new_tensor_also_in_one_group(op, groups, views)
         x.view(3, 4, 2).permute(2, 1, 0),
         x[..., None].contiguous(memory_format=torch.channels_last),
     ]
-    if op is aten.channel_shuffle.default:  # of the other, fakes refuse an empty one
+    if op is aten.channel_shuffle.default:  # fakes of the other op refuse an empty input
         layouts.append(x[:0])
     for given in layouts:
         graph = fx.symbolic_trace(shuffle)
@@ -220,7 +220,7 @@ def test_shuffled_channels_are_a_new_tensor_also_in_one_group(op, groups, views)
         assert torch.equal(seen, expected)
 
 
-# --- `update_metadata`: true after any rewrite, and no node runs that need not --------------------
+# --- `update_metadata`: correct after any rewrite, and only the necessary nodes run ---------------
 
 
 def chain(x):
@@ -328,7 +328,7 @@ def test_stale_metadata_is_found():
     assert "mul" in (metadata_is_true(graph_module) or "")
 
 
-# --- an analysis with noted values is that of a run, and runs only the calls that it must ---------
+# --- an analysis from recorded values equals that of a run, and runs only the necessary calls -----
 
 SMALL = torch.arange(12.0).view(3, 4)
 
@@ -351,7 +351,7 @@ def noted_analysis(graph_module: fx.GraphModule, args: Sequence[object]) -> Anal
 
 
 def runs_of(graph_module: fx.GraphModule, *args: Any) -> list[str]:
-    """The calls that run on fakes; the analysis must be that of a run of all."""
+    """The calls that run on fakes; the analysis must equal one that runs all of them."""
     expected = described(analysis_of(graph_module, args))
     with mock.patch.object(fake_execution, "run_call", wraps=fake_execution.run_call) as run:
         actual = described(noted_analysis(graph_module, args))
@@ -389,7 +389,7 @@ def test_inputs_that_share_a_storage_only_in_one_of_both():
 
     apart, shared = (SMALL.clone(), SMALL.clone()), (SMALL, SMALL.view(3, 4))
     assert runs_of(traced(both, *apart), *shared) == ["aten.t.default", "aten.add.Tensor"]
-    # For the second input a trace of the same tensors has a storage of its own.
+    # A trace of the same tensors has a separate storage for the second input.
     graph_module = traced(lambda x: (x.t(), x.view(12).view(3, 4).t()), SMALL)
     assert runs_of(graph_module, SMALL) == []
 
@@ -419,7 +419,7 @@ def test_a_view_that_is_noted_on_a_storage_of_its_own_runs():
     mode = view.meta["val"].fake_mode
     with mode:
         view.meta["val"] = torch.empty_strided((4, 3), (1, 4))
-    # The run disagrees with the note, so the calls after it run, too.
+    # The run disagrees with the recorded value, so later calls run, too.
     assert runs_of(graph_module, SMALL) == ["aten.t.default", "aten.add.Tensor"]
 
 

@@ -1,4 +1,4 @@
-"""Functionalization does what eager does, for every way in which a program can write.
+"""Functionalization agrees with eager, for every way in which a program can write.
 
 Each program goes through both targets (with views, and with view copies), whose contract is the
 strongest: outputs, inputs, aliasing, identity, metadata.
@@ -67,7 +67,7 @@ def check_nothing_aliases(program, inputs):
         if isinstance(node.meta["val"], Tensor):
             values[node] = node.meta["val"].untyped_storage()._cdata
     at_end = {node for node in values if any(_is_alias(node)) and not _is_at_start(node)}
-    # Only the epilogue uses them.
+    # Only the epilogue uses these values.
     assert all(user in at_end or user not in values for node in at_end for user in node.users)
 
 
@@ -75,9 +75,9 @@ _AT_END = {aten.copy_.default, aten.set_.source_Tensor, aten.resize_.default}
 
 
 def _is_at_start(node):
-    """True if a node leads only to a copy of the whole storage of an input.
+    """True if a node only leads to a copy of the whole storage of an input.
 
-    It clears lazy bits, or shows as bytes a storage that is not a whole number of elements.
+    The copy clears lazy bits, or shows as bytes a storage that ends within an element.
     """
     on_the_way = node.target in (
         aten._conj.default,

@@ -22,7 +22,7 @@ aten = torch.ops.aten
 VIEWS = ("alias", "copy")
 BITS = [aten._neg_view.default, aten._conj.default]
 MASK = torch.ones(2, dtype=torch.bool).as_strided((1, 2), (1, 1))
-ODD = counted(3)  # of an odd number of elements; its whole storage is seen
+ODD = counted(3)  # of an odd number of elements; the whole storage is visible
 TWO = torch.tensor([-1.0, 2.0])
 
 
@@ -227,7 +227,7 @@ DTYPES = [(torch.float16, torch.float32), (torch.float32, torch.float16)]
     ids=["copy", "slice_scatter", "as_strided_scatter"],
 )
 def test_a_copy_that_would_lose_the_sign_in_place_is_not_in_place(call, dtypes, views) -> None:
-    """`copy_` between these dtypes does not ask for the lazy negative bit. `copy` resolves it."""
+    """`copy_` between these dtypes ignores the lazy negative bit. `copy` resolves it."""
 
     def program(x, y):
         return call(aten.clone.default(x), aten._neg_view.default(y))

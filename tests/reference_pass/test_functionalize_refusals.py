@@ -1,4 +1,4 @@
-"""What functionalization refuses, and what it does not write."""
+"""Programs that functionalization refuses, and tensors that it does not write."""
 
 from __future__ import annotations
 
@@ -187,7 +187,7 @@ def test_a_write_that_is_never_read_is_not_in_the_graph():
     assert calls == [aten.fill.Scalar, aten.copy_.default]
 
 
-# --- with `strict`, calls that eager does not define are refused; others are not ------------------
+# --- with `strict`, calls that are undefined in eager are refused; others are not -----------------
 
 
 SQUARE, OTHER = torch.arange(1.0, 10).view(3, 3), torch.ones(3, 3)

@@ -1,4 +1,4 @@
-"""Each rule of functionalization is needed: by another one, a program comes out wrong."""
+"""Each rule of functionalization is needed: with a wrong rule, a program is compiled wrongly."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def by_a_wrong_rule(rule: Any, *inputs: Tensor) -> tuple[Any, tuple[Tensor, ...]
     return rule, inputs
 
 
-# Each program has the name of a rule, and comes out wrong by the wrong one that is given.
+# Each program is named after a rule, and is compiled wrongly with the given wrong rule.
 EXAMPLES = programs_of(
     """
 view_steps(x): {**VIEW_STEPS, aten.slice.Tensor: first_slice}, counted(4)
@@ -109,7 +109,7 @@ def test_by_a_wrong_rule_a_program_comes_out_wrong_that_is_right_by_the_right_on
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_overlapping_items_whose_scalar_is_rounded(dtype):
-    """Such a call is made on copies; each item is written before the next is read."""
+    """Such a call runs on copies; each item is written before the next one is read."""
 
     def program(x):
         torch._foreach_mul_([x[1:], x[:2]], 0.3)

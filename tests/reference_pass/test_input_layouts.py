@@ -1,4 +1,4 @@
-"""One compiled graph per layout: what is in the key of a graph, and what is not."""
+"""One compiled graph per layout: the properties that are in the key of a graph."""
 
 from __future__ import annotations
 
@@ -100,12 +100,12 @@ def test_inputs_that_share_a_storage_have_locations(built):
     for start in (0, 1, 2):
         inputs = source[:2], source[start : start + 2]
         assert seen_afresh(compiled, inputs) == seen_afresh(program, inputs)
-    assert built() == 5  # one of them has found that locations matter
+    assert built() == 5  # one graph found that locations matter
 
 
 @pytest.mark.parametrize("writes", [False, True])
 def test_windows_of_one_source_are_one_graph(built, writes):
-    """A batch of a language model: what it reads, and the same one token later."""
+    """A batch of a language model: its inputs, and the same inputs one token later."""
 
     def program(tokens, following, steps):
         if writes:
@@ -130,7 +130,7 @@ def test_an_input_may_share_a_storage_with_an_attribute(built):
     assert compiled(buffer).tolist() == [2.0] * 4
     assert compiled(torch.zeros(4)).tolist() == [0.0] * 4
     assert buffer.tolist() == [2.0] * 4
-    assert built() == 1  # the first call runs the graph as it was given
+    assert built() == 1  # the first call runs the original graph
 
 
 # --- ints -----------------------------------------------------------------------------------------
@@ -148,7 +148,7 @@ def test_a_position_is_a_symbol(built):
         new = torch.full((2, 1), position + 1.0)
         assert torch.equal(compiled(actual, new, position), stores(expected, new, position))
     assert torch.equal(actual, expected)
-    assert built() == 2  # a constant at first, then for all
+    assert built() == 2  # first for a constant, then for all values
 
 
 def test_a_graph_for_all_ints_stores_in_place_too(built):
@@ -185,7 +185,7 @@ def test_ints_that_every_graph_depends_on_have_a_graph_each(built):
         assert torch.equal(compiled(data(), count), data() + count)
 
 
-# --- with `dynamic=True`, one compiled graph is right for all sizes that meet its guards ----------
+# --- with `dynamic=True`, one compiled graph is right for all sizes that satisfy its guards -------
 
 
 SIZES = (4, 6), (5, 7), (8, 3), (3, 9), (5, 7)
@@ -259,7 +259,7 @@ def test_the_second_size_makes_it_a_symbol(built):
 
 def test_a_size_that_breaks_a_guard_has_a_graph_of_its_own(built):
     def reads_a_size(x):
-        # A kernel asks for the size, so Dynamo knows nothing of it.
+        # A kernel reads the size, so Dynamo has no guard on it.
         return torch.diag(x.reshape(-1)[: x.shape[0]]) + x.t().reshape(-1).add_(1).sum()
 
     compiled = torch.compile(reads_a_size, backend=aliasproof, dynamic=True)

@@ -1,4 +1,4 @@
-"""Marks: which operand may hold a result, said early and lowered late."""
+"""Marks: which operand may hold a result, decided early and lowered late."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_a_mark_that_is_not_safe_is_refused(program, into, reason):
 
 @pytest.mark.parametrize("into", [(-1,), (0,)])
 def test_a_marked_concatenation_stays_one(into):
-    """It gets no buffer for its parts, as without a mark."""
+    """Its parts get no buffer, as without a mark."""
 
     def program(x, y):
         return torch.cat([x * 2, y + 1])

@@ -1,8 +1,8 @@
-"""Plans of drawn programs are near a bound that no plan of their graphs is below.
+"""Plans of drawn programs are near a lower bound of all plans of their graphs.
 
 The bound counts, at each call, the bytes that are read then or later. It lets a plan do more than a
-real one can: any call with an in-place form writes over all bytes that it is the last to read,
-copies are for free, and an input that the epilogue overwrites has room for anything.
+real one can: any call with an in-place form may overwrite all bytes that it is the last to read,
+copies are free, and an input that the epilogue overwrites has room for any value.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def is_copy(node: Any) -> bool:
 
 
 def changes_metadata(node: Any) -> bool:
-    """Whether an input becomes another view at the end, after what is written to it."""
+    """Whether an input becomes another view at the end, after its contents were written."""
     op = node.target
     return isinstance(op, OpOverload) and op is not COPY_ and op._schema.is_mutable
 
@@ -68,11 +68,11 @@ def writes_over(node: Any) -> bool:
         return True
     name = op.overloadpacket.__name__
     in_place = torch.Tag.pointwise in op.tags or hasattr(torch.ops.aten, f"{name}_")
-    return in_place or name == "_to_copy"  # a pointwise call may give its result another dtype
+    return in_place or name == "_to_copy"  # a pointwise call may change the dtype
 
 
 class Call(NamedTuple):
-    """The bytes that a call reads, and those of its results, by storage."""
+    """The bytes that a call reads, and the bytes of its results, by storage."""
 
     node: Any
     reads: dict[int, Bytes]
@@ -91,11 +91,11 @@ def calls_of(graph: Any) -> Iterator[Call]:
         if node.op in ("call_function", "output"):
             operands = list(node.all_input_nodes)
             if node.target in (torch.ops.aten.copy.default, COPY_):
-                operands = operands[1:]  # of the first, only the sizes
+                operands = operands[1:]  # of the first operand, only the sizes are read
             reads = by_storage([operand.meta.get("val") for operand in operands])
             makes = {} if node.op == "output" else by_storage(node.meta.get("val"))
             makes = {it: made for it, made in makes.items() if it not in reads}
-            # A view reads nothing; what is called on it does.
+            # A view reads no bytes; calls on it do.
             if makes or node.op == "output" or node.target is COPY_:
                 yield Call(node, reads, makes)
 
@@ -112,9 +112,9 @@ def bound(graph: Any) -> int:
         groups = {it: min(old) if group in old else group for it, group in groups.items()}
     for call in reversed(calls):
         if call.node.target is COPY_:
-            later.pop(storage(call.node.args[0].meta["val"]), None)  # what is read is the copy
+            later.pop(storage(call.node.args[0].meta["val"]), None)  # the copy is read instead
         if call.makes and not any(later.get(it) for it in call.makes):
-            continue  # nobody reads it, so it need not run
+            continue  # the result is unused, so the call need not run
         needed = {it: later.get(it, frozenset()) & made for it, made in call.makes.items()}
         dying = {it: read - later.get(it, frozenset()) for it, read in call.reads.items()}
         after = dict(later)
@@ -143,7 +143,7 @@ class Peaks(NamedTuple):
 
 
 def peaks(program: Program) -> Peaks | None:
-    """The bound, and what passes need; None if the program is refused, or changes metadata."""
+    """The bound, and the peaks of passes; None if the program is refused, or changes metadata."""
     graph = fx.GraphModule(torch.nn.Module(), as_graph(program))
     try:
         functional = remove_noops(functionalize(graph, *input_tensors(program)))
@@ -167,7 +167,7 @@ def test_no_plan_is_below_the_bound_or_above_reinplace_and_together_they_are_nea
     known = [it for it in drawn if it is not None]
     assert len(known) > 150
     assert [it for it in known if not it.least <= it.planned <= it.reinplaced] == []
-    # The room in inputs makes the bound low.
+    # Room in inputs lowers the bound.
     close = [it for it in known if not it.writes_inputs]
     assert sum(it.planned for it in close) <= 1.2 * sum(it.least for it in close)
 
@@ -184,4 +184,4 @@ def test_the_bound_of_graphs_that_are_known() -> None:
     assert bound_of(lambda x, y: (x + 1) * y) == 64
     assert bound_of(lambda x, y: (x + 1) @ y) == 128
     assert bound_of(lambda x, y: torch.cat([x + 1, y * 2])) == 128
-    assert bound_of(change_places) == 0  # that two inputs change places it cannot see
+    assert bound_of(change_places) == 0  # the bound ignores that two inputs are swapped

@@ -1,9 +1,9 @@
 """The entries of the tables of `eager/`, and for each a program that needs it.
 
 `needed_entries.jsonl` has one line per entry: a program that is right with it, and the answer
-without it. A search over the samples of `op_db`, in several layouts, has found them: the result of
-the operator is seen in a way that depends on its layout (as another dtype, flattened and written,
-by `as_strided`), or a value with gaps is its operand.
+without it. These were found by a search over the samples of `op_db`, in several layouts: a use of
+the operator's result depends on its layout (a view as another dtype, a write after flattening,
+`as_strided`), or an operand has gaps.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ MODES: dict[Mode, dict[str, Any]] = {
 class NeededEntry:
     """An entry of a table, a program, and its answer without the entry.
 
-    That is "wrong", "raises" or "refused", or "costs more": more allocations or bytes. With the
-    entry, the program is right; or it is refused, and raises without it.
+    That is "wrong", "raises", "refused", or "costs more" (allocations or bytes). With the entry,
+    the program is right; or it is refused, and raises without the entry.
     """
 
     table: str
@@ -63,7 +63,7 @@ class NeededEntry:
     program: Program
 
     def answer_without(self) -> str:
-        """The answer without the entry; that with it, if it is not needed."""
+        """The answer without the entry; if the entry is not needed, the answer with it."""
         function, inputs = ProgramFunction(self.program), input_tensors(self.program)
         return answer_without(self.table, self.entry, function, inputs, self.mode)
 
@@ -77,7 +77,7 @@ def needed_entries() -> list[NeededEntry]:
 def answer_without(
     table: str, entry: str, function: Runnable, inputs: Sequence[Tensor], mode: Mode
 ) -> str:
-    """The answer of a program without an entry; that with it, if it is not needed."""
+    """The answer of a program without an entry; if it is not needed, the answer with it."""
     answer, cost = compiled(function, inputs, mode)
     assert answer in ("right", "refused")
     with left_out(table, entry):
@@ -87,7 +87,7 @@ def answer_without(
 
 
 def compiled(function: Runnable, inputs: Sequence[Tensor], mode: Mode) -> tuple[str, Footprint]:
-    """The answer of a program that went through all passes, and what its graph allocates."""
+    """The answer of a program after all passes, and the allocations of its graph."""
     given = function if mode == "symbolic" else untraced(function)
     try:
         made = pipeline(given, *afresh(tuple(inputs)), **MODES[mode])
@@ -109,7 +109,7 @@ def _seen(function: Runnable, inputs: Sequence[Tensor]) -> str:
 
 @functools.cache
 def tables() -> dict[str, Any]:
-    """The tables of operators by name: sets and dictionaries that a module of `eager` makes."""
+    """The tables of operators by name: sets and dictionaries that a module of `eager` defines."""
     modules = (*_modules(reference_pass), *_modules(calls))
     core = {id(value) for module in modules for value in vars(module).values()}
     return {
@@ -122,7 +122,7 @@ def tables() -> dict[str, Any]:
 
 
 def _modules(package: ModuleType) -> list[ModuleType]:
-    # What autograd does with operators is asked by `TRAINING` alone: `test_training.py`.
+    # Only `TRAINING` has properties of autograd: `test_training.py` tests these.
     found = [
         each
         for each in pkgutil.iter_modules(package.__path__)
@@ -152,7 +152,7 @@ def left_out(table: str, entry: str) -> Iterator[None]:
 
 
 def _forget() -> None:
-    """Clear what functions remember of the tables."""
+    """Clear caches of functions that read the tables."""
     for module in _modules(eager):
         for value in vars(module).values():
             if isinstance(value, functools._lru_cache_wrapper):
@@ -165,16 +165,16 @@ def _forget() -> None:
 aten = torch.ops.aten
 
 TABLE = "_COMPLEX_PRODUCTS"
-# What torch itself has right since a release: the entry is for those before.
+# Operators that are right in torch since a release: the entry is for earlier ones.
 RIGHT_SINCE = {"aten.max_unpool2d.default": "2.14"}
-# A scalar kernel multiplies complex numbers in one order, wherever its result is.
+# A scalar kernel multiplies complex numbers in one order, wherever the result is.
 WITHOUT_VECTORS = cpu_capability() == "DEFAULT"
-# A `Program` has no complex numbers as arguments.
+# A `Program` cannot have complex numbers as arguments.
 OF_COMPLEX_NUMBERS: dict[str, Callable[[Tensor], Tensor]] = {
     "aten.mul.Scalar": lambda x: aten.mul.Scalar(x + 1, 0.7 + 0.3j),
     "aten.addcdiv.default": lambda x: aten.addcdiv.default(x + 1, x, x + 2, value=0.7 + 0.3j),
 }
-# These are put in place without the entry, and round their scalar there.
+# Without the entry, these are put in place, and round their scalar there.
 OF_ROUNDED_SCALARS: dict[str, Callable[[Tensor], Tensor]] = {
     "aten.mul_.Scalar": lambda x: aten.mul.Scalar(x + 1, 0.3),
     "aten._foreach_mul_.Scalar": lambda x: aten._foreach_mul.Scalar([x + 1], 0.3)[0],
@@ -214,7 +214,7 @@ def test_without_an_entry_its_program_has_another_answer(subtests: pytest.Subtes
 def test_without_a_complex_product_its_bits_are_others(entry):
     torch.manual_seed(0)
     function = OF_COMPLEX_NUMBERS[entry]
-    # In the remainder of a vector loop, which is of another length on another processor.
+    # In the remainder of a vector loop, whose length depends on the processor.
     operands = [[torch.randn(size, dtype=torch.complex64)] for size in (5, 6, 7, 12, 13, 14, 15)]
     answers = [answer_without(TABLE, entry, function, operand, "alias") for operand in operands]
     assert "wrong" in answers

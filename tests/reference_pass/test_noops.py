@@ -1,4 +1,4 @@
-"""Erasing no-ops: what does nothing is erased, what a use can tell from its operand stays."""
+"""Erasing no-ops: calls without an effect are erased, unless a use distinguishes their result."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ X = torch.arange(1.0, 7)
 
 TWO, GRID = torch.arange(2.0), torch.arange(9.0).view(3, 3)
 
-# Each head: the calls that are left, all or some of them, or one that is erased; and other inputs.
+# Each head: the calls that remain, all or some of them, or one that is erased; and other inputs.
 PROGRAMS = programs_of(
     """
 a_clone_that_no_use_can_tell(x): "add.Tensor"

@@ -1,4 +1,4 @@
-"""The first run of a compiled graph: a fake kernel that is wrong is seen, and changes the graph."""
+"""The first run of a compiled graph detects a wrong fake kernel, and corrects the graph."""
 
 import logging
 
@@ -74,12 +74,12 @@ def test_what_is_observed_is_compiled_for():
     again = torch.compile(shows_memory, backend=aliasproof)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("aliasproof.reference_pass.backend.observed_run.note", None)
-        assert_as_eager(again, shows_memory)  # nothing is left to note
+        assert_as_eager(again, shows_memory)  # all corrections are known now
 
 
 def test_what_no_graph_can_be_made_for_runs_as_it_was_given(caplog):
     def writes(x, y):
-        z = torch.ops.observed.same(x)  # in eager a view of x, which its schema denies
+        z = torch.ops.observed.same(x)  # in eager a view of x, against its schema
         z.add_(1)
         return x * y, z
 
@@ -96,7 +96,7 @@ def normalised(x, y):
 
 
 def test_without_the_table_of_corrections_all_is_right(monkeypatch):
-    """The table saves a compilation; it is not trusted to be complete."""
+    """The table saves a compilation; it need not be complete."""
     monkeypatch.setattr(fake_corrections, "CORRECTIONS", {})
     fake_corrections.correction_of.cache_clear()
     compiled = torch.compile(normalised, backend=aliasproof)

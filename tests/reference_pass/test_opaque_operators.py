@@ -1,4 +1,4 @@
-"""Operators of other libraries: their operands are laid out, and share memory, as in eager."""
+"""Operators of other libraries: their operands have the layouts and the sharing of eager."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ops = torch.ops.aliasproof
 
 
 def agrees(program: Callable[..., Any], *inputs: Tensor) -> bool:
-    """Whether the whole pass gives what eager gives, and leaves the inputs as eager does."""
+    """Whether all passes together give the results of eager, and leave the inputs as eager does."""
     eager, ours = [tuple(tensor.clone() for tensor in inputs) for _ in range(2)]
     expected, found = program(*eager), pipeline(program, *inputs)(*ours)
     pairs = zip((expected, *eager), (found, *ours), strict=True)
@@ -167,7 +167,7 @@ def test_a_copy_in_a_storage_of_symbolic_size_is_where_its_original_is() -> None
 
 
 def test_a_copy_of_the_storage_of_a_result_shows_where_the_result_is() -> None:
-    """So the result may not be put at another offset, if an operator gets that copy."""
+    """So if an operator gets that copy, the result may not be put at another offset."""
 
     def program(x: Tensor) -> Any:
         x.mul_(2)
@@ -183,7 +183,7 @@ def test_a_copy_of_the_storage_of_a_result_shows_where_the_result_is() -> None:
 
 @pytest.mark.parametrize("views", ["alias", "copy"])
 def test_a_copy_of_a_storage_that_ends_in_a_part_of_an_element_is_not_made(views: Any) -> None:
-    """The sum stays out of the input: as int64, a scatter would copy four and a half elements."""
+    """The sum is not put into the input: an int64 scatter would copy four and a half elements."""
 
     def program(x: Tensor) -> Any:
         y = x.view(torch.int64)
@@ -196,10 +196,10 @@ def test_a_copy_of_a_storage_that_ends_in_a_part_of_an_element_is_not_made(views
     assert torch.equal(one, other)
 
 
-# --- opaque calls may keep what they are given, and return it later -------------------------------
+# --- opaque calls may keep their arguments, and return them later ---------------------------------
 
 
-KEPT: list[torch.Tensor] = []  # what `cached` was given first
+KEPT: list[torch.Tensor] = []  # the operand of the first call of `cached`
 
 
 @torch.library.custom_op("aliasproof_keeping::kept", mutates_args=())
@@ -214,7 +214,7 @@ KEEPS = torch.ops.aliasproof_keeping.kept.default
 
 @pytest.fixture(scope="module", autouse=True)
 def library():
-    """An operator that returns what it got first, against its schema."""
+    """An operator that returns the operand of its first call, against its schema."""
     with torch.library._scoped_library("aliasproof_opaque_calls", "DEF") as library:
         library.define("cached(Tensor x) -> Tensor")
 
@@ -290,7 +290,7 @@ def test_another_number_of_sample_arguments_is_refused():
 
 
 def remembers(x):
-    """A Python function that returns what it got first."""
+    """A Python function that returns the operand of its first call."""
     KEPT.append(x)
     return KEPT[0]
 

@@ -1,4 +1,4 @@
-"""The passes as `PassBase`: each checks what it requires and ensures, and finds what is planted."""
+"""The passes as `PassBase`: each checks what it requires and ensures, and finds planted faults."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Memory planning: situations (some are in docs/planning.md), their peaks and allocations."""
+"""Memory planning: programs (some are in docs/planning.md), their peaks and allocations."""
 
 from __future__ import annotations
 
@@ -60,10 +60,10 @@ class Cost:
 
 
 def costs(program: Callable[..., object], *inputs: Tensor, kept: int = 0) -> tuple[Cost, Cost]:
-    """The costs of a reinplaced and of a planned program, which does what it does in eager.
+    """The costs of a reinplaced and of a planned program, which agrees with eager.
 
-    No peak rises by reinplacing, or by planning. The program itself keeps so many bytes alive,
-    outside of its graph.
+    Neither reinplacing nor planning raises the peak. The program itself keeps `kept` bytes alive,
+    outside its graph.
     """
     functional = functionalize(program, *inputs)
     peak = Cost.of(functional).peak
@@ -72,7 +72,7 @@ def costs(program: Callable[..., object], *inputs: Tensor, kept: int = 0) -> tup
     assert Cost.of(planned).peak <= Cost.of(reinplaced).peak <= peak
     assert violations(program, inputs, lambda *_: planned) == []
     cost = Cost.of(planned)
-    peak, _ = bytes_of(lambda: planned(*inputs))  # what the allocator counts
+    peak, _ = bytes_of(lambda: planned(*inputs))  # bytes of the allocator
     assert cost.peak <= peak <= cost.peak + kept + SCRATCH
     return Cost.of(reinplaced), cost
 
@@ -89,7 +89,7 @@ ONE, OTHER, LINE = numbers(32, 32), numbers(32, 32).cos(), numbers(1, 32)
 def expected(
     *inputs: Tensor, planned: Cost | None, reinplaced: Cost | None = None
 ) -> tuple[tuple[Tensor, ...], Cost | None, Cost | None]:
-    """Inputs, and what a program costs; None if that does not matter."""
+    """Inputs, and the costs of a program; None if they do not matter."""
     return inputs, planned, reinplaced
 
 
@@ -290,7 +290,7 @@ def test_an_opaque_call(keeping):
 
 
 def test_no_more_is_live_where_inputs_are_dropped():
-    """As in a backward graph, which drops what was saved for it after its last use."""
+    """As in a backward graph, which drops saved tensors after their last use."""
 
     def program(saved, x, w):
         first = x @ w  # would be kept while `saved` is live, for `c`
@@ -325,7 +325,7 @@ def test_other_names_have_the_same_bits(dtype):
         try:
             expected = op(*args)
         except (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError):
-            continue  # eager does not accept it
+            continue  # eager refuses it
         target, args, kwargs = renamed_call(op, args)
         if isinstance(expected, torch.Tensor) and target is not op:
             result = target(*args, **kwargs)
@@ -336,7 +336,7 @@ def test_other_names_have_the_same_bits(dtype):
 
 
 def operators():
-    """The functional operators of torch that may be other calls."""
+    """The functional operators of torch that other calls can replace."""
     for name in sorted(torch._C._dispatch_get_all_op_names()):
         if name.startswith("aten::"):
             packet, _, overload = name.removeprefix("aten::").partition(".")
@@ -348,7 +348,7 @@ def operators():
 
 
 def renamed_call(op, args):
-    """The call that takes the place of another one, with its arguments."""
+    """The call that replaces another one, with its arguments."""
     graph, real = fx.Graph(), {}
     with FakeTensorMode() as mode:
         nodes = []
@@ -384,7 +384,7 @@ def test_untagged_operators_write_over_operands_with_the_same_bits(op):
             assert torch.equal(copies[at], overload(*args))
 
 
-# --- results that nobody reads --------------------------------------------------------------------
+# --- unused results -------------------------------------------------------------------------------
 
 
 def test_a_returned_result_without_elements_is_no_input():
@@ -396,7 +396,7 @@ def test_a_returned_result_without_elements_is_no_input():
     assert planned(x) is not x
 
 
-# --- where results are ----------------------------------------------------------------------------
+# --- locations of results -------------------------------------------------------------------------
 
 
 def test_a_copy_of_what_a_call_keeps_stays_a_copy():
@@ -467,7 +467,7 @@ def test_a_loss_is_not_computed_in_a_part(loss):
 
 
 class InParts(TorchDispatchMode):
-    """Compute each result in a part of a storage as well; `wrong` has the operators that differ."""
+    """Compute each result in a part of a storage as well; `wrong` collects differing operators."""
 
     def __init__(self):
         super().__init__()
@@ -493,14 +493,14 @@ class InParts(TorchDispatchMode):
 
 @pytest.mark.filterwarnings("ignore")
 def test_kernels_write_what_they_are_given_and_nothing_around(monkeypatch):
-    # Both describe the stack, which took 150 of 155 seconds.
+    # Both format the stack, which took 150 of 155 seconds.
     monkeypatch.setattr(torch, "manual_seed", torch.default_generator.manual_seed)
     monkeypatch.setattr(inspect, "stack", list)
     mode = InParts()
     for info in op_db:
         if torch.float32 in info.dtypes and not info.name.startswith("jiterator"):  # of CUDA
             for sample in itertools.islice(info.sample_inputs("cpu", torch.float32), 5):
-                # Some samples are not for a mode, or have sparse tensors.
+                # Some samples do not run under a mode, or have sparse tensors.
                 with contextlib.suppress(RuntimeError, TypeError, NotImplementedError), mode:
                     info(sample.input, *sample.args, **sample.kwargs)
     assert len(mode.asked) > 200
@@ -516,7 +516,7 @@ def test_an_index_out_of_range_raises_also_if_nobody_reads_the_row():
         planned(ONE, torch.tensor([32]))
 
 
-# --- joins of memory planning: what is computed in a buffer is all that eager has there -----------
+# --- joins of memory planning: a buffer contains all that eager has there -------------------------
 
 
 @pytest.mark.parametrize("start", [0, 2])
@@ -532,7 +532,7 @@ def test_a_scatter_copies_the_whole_storage_of_its_base(start):
 
 
 def test_what_is_written_to_a_moved_part_is_noted_there():
-    """Two stacks are in one buffer, so the part that the sum was written to has moved."""
+    """Two stacks are in one buffer, so the part that contains the sum has moved."""
 
     def program(x):
         pair = torch.stack([x + 1, x])
@@ -590,7 +590,7 @@ def joins(x):
 
 
 class Called(TorchDispatchMode):
-    """Note the operators that are called."""
+    """Records the operators that are called."""
 
     def __init__(self):
         super().__init__()
@@ -602,7 +602,7 @@ class Called(TorchDispatchMode):
 
 
 def test_the_backend_has_buffers_as_the_pass_has():
-    """Its fakes are at unlikely offsets in large storages, which are no bytes of the graph."""
+    """Its fakes are at unlikely offsets in large storages; these bytes are not in the graph."""
     ours: Any = lookup_backend("aliasproof")
     compilers = []
 
@@ -672,7 +672,7 @@ def test_a_kernel_that_is_not_elementwise_does_not_write_what_it_reads(program):
 
 
 def test_planning_never_needs_more_than_reinplacing():
-    """Where the estimate of a join is wrong, the reinplaced graph is taken."""
+    """If the estimate of a join is wrong, the reinplaced graph is used."""
 
     def early(x):
         small = x[:1] * 2  # computed early, and joined late: a buffer would be live in between
@@ -688,11 +688,11 @@ def test_planning_never_needs_more_than_reinplacing():
     assert torch.equal(planned(x), early(x))
 
 
-# --- what a graph allocates, and that the passes let none hold more than the program does ---------
+# --- memory that a graph allocates, and that the passes let none hold more than the program does --
 
 
 def chain(*ops):
-    """A graph in which each op is applied to the result of the one before; the last is returned."""
+    """A graph that applies each op to the result of the previous one, and returns the last."""
     graph = fx.Graph()
     value = graph.placeholder("x")
     for op in ops:

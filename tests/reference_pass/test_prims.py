@@ -26,7 +26,7 @@ IN_PLACE = [op for op in all_prims() if in_place_form(aten_of_prim(op)) is not N
 
 
 def of_a_new_tensor(op: OpOverload) -> fx.GraphModule:
-    """A call on a copy of the first input that nothing else reads."""
+    """A call on a copy of the first input that no other call reads."""
     graph = fx.Graph()
     inputs = [graph.placeholder(name) for name in "xyz"[: len(op._schema.arguments)]]
     copied = graph.call_function(aten.clone.default, (inputs[0],))
@@ -65,7 +65,7 @@ def check_in_place(op: OpOverload, dtype: torch.dtype) -> None:
     found = decisions(reinplace(compiled, *given))
     assert compiled(*given).dtype == expected.dtype
     assert torch.equal(compiled(*given).nan_to_num(), expected.nan_to_num())
-    # A product of complex numbers may be rounded otherwise in place.
+    # A product of complex numbers may round differently in place.
     rounds = dtype.is_complex and op is prims.mul.default
     is_in_place = any(decision.how is How.IN_PLACE for decision in found)
     assert is_in_place == (expected.dtype == dtype and not rounds)
@@ -79,7 +79,7 @@ def test_most_pointwise_prims_have_an_in_place_form() -> None:
 
 @pytest.mark.parametrize("op", [prims.fma.default, prims.div.default, prims.sum.default], ids=str)
 def test_a_prim_that_is_no_single_call_in_eager_stays(op: OpOverload) -> None:
-    """`fma` rounds once in a compiled program; two calls in place would round twice."""
+    """`fma` rounds once in a compiled program; two in-place calls would round twice."""
     assert aten_of_prim(op) is op
 
 

@@ -1,4 +1,4 @@
-"""The reading order of the essay is complete, and no file needs one that comes later."""
+"""The reading order of the essay is complete, and no file needs a later one."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ def modules(folder: Path) -> set[str]:
 
 
 def imports(module: str) -> set[str]:
-    """The files of the algorithm that one imports when it is loaded."""
+    """The files of the algorithm that a module imports when it is loaded."""
     tree = ast.parse((ROOT / f"{module}.py").read_text())
     return {
         node.module.rpartition(".")[2]
-        for node in tree.body  # types alone are imported within an `if`
+        for node in tree.body  # imports of types are inside an `if`
         if isinstance(node, ast.ImportFrom) and node.module
     } & modules(ROOT)
 
@@ -61,7 +61,7 @@ def lines(folder: Path) -> int:
 
 
 def needed_by(module: str) -> set[str]:
-    """The files that are loaded with one: those that it imports, and so on."""
+    """The files that are loaded with a module: its imports, and theirs."""
     found, pending = set(), [module]
     while pending:
         name = pending.pop()

@@ -131,8 +131,8 @@ def symbolic(tensor: torch.Tensor, shapes: ShapeEnv) -> torch.Tensor:
     return FakeTensorMode(shape_env=shapes).from_tensor(tensor, static_shapes=False)
 
 
-# Strides that step over all that smaller ones reach, whatever the sizes, in any order of
-# dimensions, with and without gaps.
+# Strides that exceed the extent of smaller ones, whatever the sizes, in any order of dimensions,
+# with and without gaps.
 NESTED = [
     lambda x: x[::2],
     lambda x: x[:, :-1],

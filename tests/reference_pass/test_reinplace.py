@@ -1,7 +1,7 @@
-"""Reinplacing step by step: the conditions and rewrites, each with the example that torch gives.
+"""Reinplacing step by step: the conditions and rewrites, each with torch's example of it.
 
-The steps (1) to (5) are those of the docstring of `torch.fx.passes.reinplace.reinplace`. Each
-program is compared with eager by the fixture, and its metadata must be true (step 4).
+The steps (1) to (5) are in the docstring of `torch.fx.passes.reinplace.reinplace`. The fixture
+compares each program with eager, and its metadata must be true (step 4).
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ Decision: TypeAlias = How | str | tuple[How, str] | None
 
 
 class Example(NamedTuple):
-    """How each node is in place, or which condition refuses it, and the calls that are left.
+    """How each node is put in place, or which condition refuses it, and the remaining calls.
 
-    The program is `functional` already if only `reinplace` may change it.
+    A program is `functional` if only `reinplace` may change it.
     """
 
     inputs: tuple[Tensor, ...]
@@ -406,7 +406,7 @@ def test_4_a_cast_back_gives_its_users_the_dtype_of_the_operand(reinplaced):
 
 
 def test_a_product_of_complex_numbers_does_not_commute(reinplaced):
-    # 33 elements: the last one is not computed by the VECTOR loop.
+    # 33 elements: the vector loop does not compute the last one.
     x, y = torch.randn(2, 33, dtype=torch.complex64, generator=torch.Generator().manual_seed(0))
     product = reinplaced(lambda x, y: x * y.conj().resolve_conj(), x, y)
     assert "mul.Tensor" in product.calls
@@ -428,7 +428,7 @@ def test_results_of_one_call_are_copied_to_their_inputs_at_once(reinplaced_as_wr
 
 # --- bits -----------------------------------------------------------------------------------------
 #
-# Oracles tolerate a difference in the last bit. Eager does not give one to who asks twice.
+# Oracles tolerate a difference in the last bit, but two eager runs do not differ in one.
 
 TENTHS = torch.arange(1, 21) / 10
 
@@ -485,7 +485,7 @@ def test_an_op_that_rounds_by_strides_has_operands_of_eagers_strides(reinplaced,
     assert torch.equal(done.graph_module(x), program(x))
 
 
-# --- programs that a careless reinplacing compiles wrongly: each was once a bug -------------------
+# --- programs that were once compiled wrongly by reinplacing --------------------------------------
 
 
 CARELESS = programs_of(

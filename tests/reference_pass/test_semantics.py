@@ -1,6 +1,6 @@
 """The algorithm runs with naive semantics, and each answer of torch is needed.
 
-A program is captured, and goes through the three passes of the core by the given semantics.
+A program is captured, and the three passes of the core transform it with the given semantics.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ OTHER_OUTPUTS = {
     "outputs_that_are_inputs",
     "swap",
 }
-# The programs that are wrong, or raise, without one answer of torch: some with view copies alone.
+# Programs that are wrong, or raise, without one answer of torch: some only with view copies.
 NEEDS = {
     "run": {
         "out_that_is_resized_to_a_permuted_layout",
@@ -127,12 +127,12 @@ def compiled(
 
 
 def targets(program: Any, inputs: tuple[Any, ...], answers: Answers) -> list[object]:
-    """What a compiled program calls."""
+    """The targets of a compiled program's calls."""
     return [node.target for node in compiled(program, inputs, answers).graph.nodes]
 
 
 def is_right(name: str, answers: Answers, views: Views) -> bool:
-    """True if the program does what it does in eager; False also if the passes raise."""
+    """True if the program agrees with eager; False also if the passes raise."""
     program, inputs = EXAMPLES[name]
     try:
         made = compiled(program, inputs, answers, views)
@@ -163,7 +163,7 @@ def test_without_an_answer_programs_are_wrong_that_are_right_with_it(
 
 
 def test_each_question_is_left_out_once() -> None:
-    others = {"rounds_by_strides", "in_place_form", "held"}  # below
+    others = {"rounds_by_strides", "in_place_form", "held"}  # tested below
     others |= {"reads_whole", "conditions", "noop_rules"}
     asked = {field.name for each in (Semantics, Answers) for field in fields(each)}
     assert asked - {"semantics"} == NEEDS.keys() | others

@@ -1,4 +1,4 @@
-"""A graph with symbolic sizes is right for the inputs that meet its guards, and refuses others."""
+"""A graph with symbolic sizes is right for inputs that satisfy its guards, and refuses others."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ aten = torch.ops.aten
 
 
 def writes_a_reshape(x):
-    x.t().reshape(-1).add_(1)  # a copy, but for one column
+    x.t().reshape(-1).add_(1)  # a copy, except for one column
     return x * 1
 
 
@@ -69,7 +69,7 @@ def test_guards_stay_when_they_replace_symbols_by_counted():
 
     with pytest.raises(Refused, match=r"size\(\)\[0\] == 4"):
         pipeline(specialised, counted(4), sizes="symbolic")(counted(5))
-    # One symbol is left, and a guard on both was noted before the other was replaced.
+    # One symbol remains, and a guard on both was recorded before the other symbol was replaced.
     compiled = pipeline(compares, counted(8), counted(5), sizes="symbolic")
     assert torch.equal(compiled(counted(8), counted(4)), counted(8) + 1)
     with pytest.raises(Refused, match="size"):
@@ -88,7 +88,7 @@ SHARED = torch.ones(3)
 HALVES = torch.arange(3).bfloat16()
 FLOATS = torch.arange(11.0, 45.0)
 
-# Each is traced for the first inputs, and called with all of them.
+# Each program is traced for the first inputs, and called with all of them.
 FOR_ALL_SIZES = programs_of(
     """
 random_numbers_by_a_fake_kernel_that_takes_no_symbols_in_cpp(x): [counted(4, 3)], [counted(6, 5)]
@@ -184,7 +184,7 @@ def test_a_graph_that_uses_the_memory_around_an_input_is_for_storages_of_one_siz
     with pytest.raises(Refused, match=r"storage of 48 bytes, .* was traced for storages of 40"):
         compiled(counted(12)[:4])
 
-    # The storage of the sample ends where the sample ends.
+    # The storage of the sample ends where the sample does.
     compiled = pipeline(writes_around, counted(6), sizes="symbolic")
     assert torch.equal(compiled(counted(7)), writes_around(counted(7)))
     with pytest.raises(Refused, match=r"storage of 32 bytes, .* was traced for storages of 28"):
@@ -196,7 +196,7 @@ def test_a_base_that_is_flattened_is_for_storages_of_one_size():
         x.add_(1)
         return x * 2
 
-    # Whether these dims overlap each other is not known for all sizes.
+    # For some sizes, these dims may overlap each other.
     compiled = pipeline(writes, torch.zeros(13).as_strided((2, 2, 2), (6, 3, 1)), sizes="symbolic")
     with pytest.raises(Refused, match="uses memory around it"):
         compiled(torch.zeros(37).as_strided((3, 3, 3), (12, 4, 1)))

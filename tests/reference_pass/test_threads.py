@@ -1,4 +1,4 @@
-"""What other threads do while one of them compiles: they draw numbers, and call functions."""
+"""Other threads during a compilation: they draw numbers, and call functions."""
 
 from __future__ import annotations
 
@@ -59,9 +59,9 @@ def during_the_trace() -> Iterator[list[Callable[[], object]]]:
 def test_another_thread_calls_a_compiled_function_while_one_is_compiled_for_a_layout(
     during_the_trace,
 ):
-    """FX's flag that it traces is one for all threads, and compiled functions refuse to be traced.
+    """All threads share FX's flag that it traces, and compiled functions refuse to be traced.
 
-    Dynamo clears the way while it compiles. It does not compile again for a layout.
+    Dynamo handles this while it compiles, but for another layout it does not compile again.
     """
     warm = torch.compile(lambda x: x * 2, backend=aliasproof)
     slow = torch.compile(lambda x, y: (negated(x.add_(1)), y + 1), backend=aliasproof)
@@ -83,7 +83,7 @@ def test_another_thread_draws_numbers_during_a_trace(alone, during_the_trace):
     before = torch.get_rng_state()
     during_the_trace.append(lambda: torch.rand(3))
     x = torch.ones(2)
-    if alone:  # the thread is not there any more at the end
+    if alone:  # the thread has ended by then
         with pytest.raises(Refused, match="seeds the default generator"):
             functionalize(negated, x)
     else:

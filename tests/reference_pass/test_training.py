@@ -42,7 +42,7 @@ def weights(count: int = 3) -> Tensor:
 
 
 def results(function: Callable[..., Any], calls: Sequence[Inputs]) -> list[Any]:
-    """All that each call leaves behind: outputs, inputs, gradients, and the next random number."""
+    """All results of each call: outputs, inputs, gradients, and the next random number."""
     torch.manual_seed(0)
     left: list[Any] = []
     for inputs in calls:
@@ -55,7 +55,7 @@ def results(function: Callable[..., Any], calls: Sequence[Inputs]) -> list[Any]:
         gradients: Sequence[Tensor] = ()
         if ends and leaves:
             gradients = torch.autograd.grad(ends, leaves, numbers, materialize_grads=True)
-        # As text, a zero has a sign, and what is no number equals itself.
+        # As text, a zero has a sign, and NaN equals itself.
         left += [repr(tensor.tolist()) for tensor in (*tensors, *gradients, torch.rand(1))]
         left += [(tensor.stride(), tensor.requires_grad) for tensor in tensors]
     return left
@@ -77,7 +77,7 @@ def computed(*values: Tensor) -> Inputs:
 
 
 def parts(count: int, *views: Callable[[Tensor], Tensor]) -> Inputs:
-    """Views of one tensor, which is computed from a leaf of that many elements."""
+    """Views of one tensor of `count` elements, which is computed from a leaf."""
 
     def made() -> tuple[Sequence[Tensor], Sequence[Tensor]]:
         leaf = weights(count)
@@ -583,7 +583,7 @@ def test_without_a_rule_of_training_a_program_is_wrong(monkeypatch, caplog, rule
     assert given, "the program is right, and compiled, without the rule"
 
 
-# --- training where autograd, or AOTAutograd, has a limit: as eager, whatever runs ----------------
+# --- training beyond a limit of autograd or AOTAutograd: as eager, whatever runs ------------------
 
 
 def test_memory_around_an_input_keeps_its_gradient():
@@ -635,7 +635,7 @@ def test_what_dynamo_makes_of_addcmul_keeps_its_gradients():
 
 
 def test_new_contents_keep_the_strides_of_dimensions_of_size_one():
-    """By them `cat` tells which memory format its result has."""
+    """These decide the memory format of the result of `cat`."""
 
     def divides(x):
         with torch.no_grad():
@@ -661,7 +661,7 @@ def test_what_is_resized_is_in_the_storage_of_each_call():
 
 
 def test_writes_to_gradients_of_8_bits_run_as_given():
-    """Torch has no sum of such numbers."""
+    """Torch cannot add such numbers."""
 
     def fills(x):
         x.zero_()
@@ -844,7 +844,7 @@ def with_leaves(inputs: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
 
 
 def seen(value: Any) -> object:
-    """What is compared of a value. `repr` tells NaN and the sign of zero."""
+    """The compared form of a value. `repr` distinguishes NaN and the sign of zero."""
     if not isinstance(value, Tensor):
         return value
     return tuple(value.shape), value.stride(), repr(value.detach().resolve_conj().tolist())
@@ -853,7 +853,7 @@ def seen(value: Any) -> object:
 def three_calls(
     call: Callable[..., Any], make: Callable[[], list[Tensor]], seed: int
 ) -> list[object]:
-    """What three calls, each with a backward pass from some outputs, leave behind."""
+    """The results of three calls, each with a backward pass from some outputs."""
     draw, left = random.Random(seed), list[object]()
     for _ in range(3):
         seed_generators()
@@ -894,11 +894,11 @@ def test_it_trains_as_in_eager(function, given, caplog):
         assert any("not compiled" in each.message for each in caplog.records) != compiled
 
 
-# --- what the notes of autograd say about operators, compared with autograd itself ----------------
+# --- the notes on what autograd does with operators, compared with autograd itself ----------------
 
 
 def keeps_history(op: OpOverload) -> bool:
-    """True if an in-place operator leaves the history of what it writes as it is."""
+    """True if an in-place operator does not change the history of its written operand."""
     written = torch.full((3,), 0.5).requires_grad_() * 1
     before = written.grad_fn
     required = [each for each in op._schema.arguments[1:] if not each.has_default_value()]
@@ -906,7 +906,7 @@ def keeps_history(op: OpOverload) -> bool:
     given = {each.name: values.get(str(each.type)) for each in required}
     try:
         op(written, **given)
-    except (RuntimeError, TypeError, IndexError):  # not for such arguments
+    except (RuntimeError, TypeError, IndexError):  # the op does not take such arguments
         return False
     return written.grad_fn is before
 

@@ -1,8 +1,8 @@
-"""A headless Chromium, asked through a pipe in its own protocol: for tests of pages.
+"""A headless Chromium, controlled through a pipe in its own protocol, for tests of pages.
 
 https://chromedevtools.github.io/devtools-protocol; with `--remote-debugging-pipe`, messages are
-JSON that ends with a zero byte, on the file descriptors 3 and 4. Nothing has to be installed but
-the browser.
+JSON that ends with a zero byte, on the file descriptors 3 and 4. Only the browser must be
+installed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ os.dup2(int(sys.argv[1]), 3)
 os.dup2(int(sys.argv[2]), 4)
 os.execv(sys.argv[3], sys.argv[3:])
 """
-SECONDS = 20.0  # that an answer may take
+SECONDS = 20.0  # time limit of an answer
 
 
 def browser() -> str | None:
@@ -41,7 +41,7 @@ def browser() -> str | None:
 
 @dataclass
 class Chromium:
-    """A browser with one page. `events` are all that it reported, such as requests and errors."""
+    """A browser with one page. `events` are all its reports, such as requests and errors."""
 
     _to: int
     _from: int
@@ -81,7 +81,7 @@ class Chromium:
         self.until("document.readyState === 'complete'")
 
     def run(self, script: str) -> Any:
-        """The value of an expression in the page; promises are waited for."""
+        """The value of an expression in the page, after its promises are resolved."""
         done = self.ask(
             "Runtime.evaluate",
             expression=script,
@@ -127,13 +127,13 @@ class Chromium:
 
     @property
     def requests(self) -> list[str]:
-        """The addresses that the page asked for."""
+        """The addresses that the page requested."""
         asked = [it for it in self.events if it["method"] == "Network.requestWillBeSent"]
         return [it["params"]["request"]["url"] for it in asked]
 
     @property
     def errors(self) -> list[str]:
-        """What the console has as an error or a warning, and exceptions that nobody caught."""
+        """Errors and warnings in the console, and uncaught exceptions."""
         texts = []
         for event in self.events:
             parameters = event["params"]
@@ -150,7 +150,7 @@ class Chromium:
 def chromium(path: str) -> Iterator[Chromium]:
     """Start a browser, and end it."""
     (our_read, second), (first, our_write) = os.pipe(), os.pipe()
-    # The browser looks for them at 3 and 4, so they are moved from numbers that are neither.
+    # The browser expects the pipes at 3 and 4, so they are first moved to other numbers.
     theirs = [fcntl.fcntl(descriptor, fcntl.F_DUPFD, 10) for descriptor in (first, second)]
     launcher = [sys.executable, "-ISc", MOVED, *map(str, theirs)]
     arguments = ["--headless=new", "--no-sandbox", "--disable-gpu", "--remote-debugging-pipe"]

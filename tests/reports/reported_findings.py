@@ -105,7 +105,7 @@ REPORT = RunReport(
 
 
 def many(count: int) -> RunReport:
-    """A report with so many findings, of which some ran again."""
+    """A report with `count` findings, some of which ran again."""
     findings = (
         replace(KNOWN if n % 100 else FINDING, identifier=f"finding-{n}", size=n % 40)
         for n in range(count)

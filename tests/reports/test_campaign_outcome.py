@@ -42,7 +42,7 @@ def test_the_outcome_fits_the_terminal(campaign, silent_finding, raising_finding
         campaign.findings[name] = replace(raising_finding, identifier=name)
     campaign.statistics["aot"].rejected.update({f"no form of aten.op{n}": 9 for n in range(30)})
     lines = outcome(campaign, width).splitlines()
-    # A command stays whole, so that it can be copied.
+    # A command is not wrapped, so that it can be copied.
     assert {line[-13:] for line in lines if len(line) > width} <= {"reproducer.py"}
     assert len(lines) <= 40
     # The identifier is on one line, so that it can be copied.

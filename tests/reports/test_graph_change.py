@@ -1,4 +1,4 @@
-"""Graphs as a diff: all their lines, and what a wrong result comes from."""
+"""Graphs as a diff: all their lines, and the dependencies of a wrong result."""
 
 from aliasproof.reports.graph_change import (
     calls_behind,

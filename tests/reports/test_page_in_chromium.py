@@ -1,4 +1,4 @@
-"""The page of a run in a browser: it sorts, filters, copies, and asks for nothing."""
+"""The page of a run in a browser: it sorts, filters, copies, and requests nothing."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def page(running: Chromium, file: Path) -> Iterator[Chromium]:
-    """The page, freshly opened. Afterwards, it has asked for nothing, and the console is empty."""
+    """The page, freshly opened. At the end, there must be no request and no console output."""
     running.look(1200, 900)
     running.open(file)
     running.run("window.hostile = 0")

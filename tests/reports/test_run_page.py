@@ -1,4 +1,4 @@
-"""The page of a run: what it says, that all texts are escaped, and that it needs no network."""
+"""The page of a run: its contents, that all texts are escaped, and that it needs no network."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ VOID = {"meta", "input", "img", "link", "br", "path", "rect", "polyline"}
 
 
 class Elements(HTMLParser):
-    """The elements of a page, its texts, and what is open at its end."""
+    """The elements of a page, its texts, and the elements that are open at its end."""
 
     def __init__(self, html: str) -> None:
         super().__init__()
@@ -101,7 +101,7 @@ def test_hostile_texts_are_texts(page):
         )
     raising = details(page)[1]
     assert raising.count("&lt;/script&gt;&lt;script&gt;") >= 5
-    # A person may give an issue any address; only one of the web is a link.
+    # A person may give an issue any address; only web addresses become links.
     assert [it["href"] for it in Elements(raising).named("a")] == []
 
 

@@ -1,4 +1,4 @@
-"""Strips of memory: the bytes of each view, and the solver's witness of what two views share."""
+"""Strips of memory: the bytes of each view, and the solver's witness of shared bytes."""
 
 import pytest
 import torch

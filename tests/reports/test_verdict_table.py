@@ -206,7 +206,7 @@ def test_the_wrong_rows_come_first():
     wrong = [Violation("values", "wrong value", "output 9")]
     reports = RIGHT | {"values": with_differences(wrong, [], [])}
     rows = [(f"output {index}", LARGE, LARGE + "!") for index in range(9)]
-    rows.append(("output 9", LARGE, LARGE))  # by a bit that is not printed
+    rows.append(("output 9", LARGE, LARGE))  # they differ in a bit that is not printed
     out = printed(TargetResult("one", None, reports, rows=rows))
     _, _, beside = out.partition("eager")
     assert beside.index("output 9") < beside.index("output 0")

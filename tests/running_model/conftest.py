@@ -1,4 +1,4 @@
-"""Passes and backends to plant, in files as a user has them, and a check without a summary."""
+"""Passes and backends to plant, in files as users have them, and a check without a summary."""
 
 from __future__ import annotations
 

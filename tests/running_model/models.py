@@ -1,7 +1,7 @@
 """Models as people write them, which train or run for a few steps under a check.
 
-Each takes `compile_`, as `torch.compile` is given a model or a function, and returns what a user
-would look at: losses, tokens, buffers.
+Each takes `compile_`, which it calls as `torch.compile`, with a model or a function, and returns
+what a user would look at: losses, tokens, buffers.
 """
 
 from __future__ import annotations

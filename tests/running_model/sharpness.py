@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 
 class SAM(torch.optim.Optimizer):
-    """Gradients are those at the worst place near the parameters."""
+    """Uses the gradients at the worst place near the parameters."""
 
     def __init__(self, model: nn.Module, lr: float = 0.05, rho: float = 0.05) -> None:
         super().__init__(model.parameters(), {"lr": lr, "rho": rho})

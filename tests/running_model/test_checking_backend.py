@@ -30,7 +30,7 @@ def only(check):
     return found
 
 
-# --- what differs ---------------------------------------------------------------------------------
+# --- differences ----------------------------------------------------------------------------------
 
 
 def test_a_wrong_forward_pass_is_told_at_the_first_call_and_the_model_goes_on(
@@ -110,11 +110,11 @@ def test_a_difference_can_be_an_error(checking, planted, name: str) -> None:
     assert len(check.differences) == 1
 
 
-# --- what does not --------------------------------------------------------------------------------
+# --- no differences -------------------------------------------------------------------------------
 
 
 def test_rounding_is_no_difference(checking, planted) -> None:
-    # The terms cancel, so the sum is off by far more than its own last bits; in float64 it is not.
+    # The terms cancel, so the error is many times the last bit of the sum; in float64 it is not.
     torch.manual_seed(0)
     x = torch.rand(20_000) * 10_000 * torch.tensor([1.0, -1.0]).repeat(10_000)
     with checking(planted("sums_in_parts")) as check:
@@ -220,7 +220,7 @@ def test_what_a_graph_captures_is_written_once(checking, planted) -> None:
 
 
 class _Remembers(torch.optim.Optimizer):
-    """Keeps where the parameters were: the graph has parameters as attributes, state as inputs."""
+    """Keeps old parameters: the graph has parameters as attributes, and state as inputs."""
 
     @torch.no_grad()
     def advance(self):

@@ -1,4 +1,4 @@
-"""The walk-through of docs/models.md: from a training script to an issue by what is printed."""
+"""The walk-through of docs/models.md: from a training script to an issue by printed commands."""
 
 from __future__ import annotations
 

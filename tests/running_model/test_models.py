@@ -1,4 +1,4 @@
-"""Models under the check compute what they compute without it, and planted faults are found."""
+"""Models under the check give the same results as without it, and planted faults are found."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_a_write_behind_a_buffer_is_a_difference(checking) -> None:
 # --- faults of the catalogue, planted into a pass -------------------------------------------------
 
 
-@pytest.mark.timeout(900)  # minutes, on a machine that others use
+@pytest.mark.timeout(900)  # minutes, on a busy machine
 @pytest.mark.parametrize(
     ("model", "fault", "oracle"),
     [

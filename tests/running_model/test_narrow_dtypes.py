@@ -1,4 +1,4 @@
-"""bfloat16 under Inductor is judged: float64 decides what rounding leaves open."""
+"""bfloat16 under Inductor is judged: float64 decides where rounding leaves a choice."""
 
 from __future__ import annotations
 

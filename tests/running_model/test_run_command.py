@@ -1,4 +1,4 @@
-"""`aliasproof run`: a script runs as by Python; differences of its graphs are reported and kept."""
+"""`aliasproof run`: a script runs as by Python; differences of its graphs are stored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hostile files: true ones that are changed at random, and traps made on purpose."""
+"""Hostile files: valid ones with random changes, and deliberate traps."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-# What replaces a value at random. Each is legal JSON, as Python writes it.
+# Random replacements of values. Each is legal JSON, as Python writes it.
 VALUES: tuple[Any, ...] = (
     *(None, True, -1, 0, 2**31, 2**63 - 1, -(2**63), 2**64, 10**30, 4_000_000_000),
     *(0.5, float("nan"), float("inf"), -0.0, 1e308),
@@ -64,7 +64,7 @@ def _change(data: Any, chance: random.Random) -> None:
 
 
 def mutated_text(text: str, chance: random.Random) -> bytes:
-    """The bytes of a text, some of them changed, cut off or doubled."""
+    """The bytes of a text, some of them changed, cut off or duplicated."""
     data = bytearray(text.encode())
     for _ in range(chance.randint(1, 4)):
         at = chance.randrange(len(data))

@@ -1,4 +1,4 @@
-"""Files from elsewhere are judged, or refused in one line, soon. Nothing is written outside.
+"""Foreign files are judged, or refused in one line, quickly. Nothing is written outside.
 
 HOSTILE_FILES says how many files are made (1,000: `make hostile`).
 """
@@ -126,7 +126,7 @@ def told(
     return call
 
 
-# All forms, and nothing runs again: that is `show`'s.
+# All forms; only `show` runs a finding again.
 FORMS = (f"--format={name}" for name in ("html", "junit", "sarif", "github", "json"))
 REPORTED = ("--seconds", 0, "--out", "reported", *FORMS)
 

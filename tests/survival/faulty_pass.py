@@ -1,7 +1,7 @@
 """A pass that goes wrong at some operators: the target of the fault tests.
 
-The environment names its faults, `FAULTS=segfault,hang,...`. Each is shown by the programs with one
-operator, about one program in a hundred.
+The environment names its faults, `FAULTS=segfault,hang,...`. Programs with one operator show each
+fault, about one program in a hundred.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def cleanup(gm: fx.GraphModule) -> fx.GraphModule:
         name = ".".join(str(node.target).split(".")[:2])
         if OPERATORS.get(name) in FAULTS:
             show(OPERATORS[name])
-        if name in ("aten.abs", "aten.relu", "aten.flip"):  # plainly wrong: these are left out
+        if name in ("aten.abs", "aten.relu", "aten.flip"):  # wrong values: these calls are dropped
             node.replace_all_uses_with(node.args[0])
     gm.recompile()
     return gm
@@ -44,7 +44,7 @@ def show(fault: str) -> None:
             pass
     elif fault == "memory":
         kept = []
-        while True:  # tensors would be fake ones here
+        while True:  # tensors would be fake here
             kept.append(b"1" * 2**26)
     elif fault == "garbage":
         os.write(1, b"\x00garbage\xff" * 1000)

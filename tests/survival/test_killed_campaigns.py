@@ -1,4 +1,4 @@
-"""A campaign that is killed again and again finds what an undisturbed one finds, no more, no less.
+"""A campaign that is killed again and again finds exactly what an undisturbed one finds.
 
 `make survival` runs this with more kills and all faults: `KILLS=20 FAULTS=segfault,hang,...`.
 """
@@ -22,15 +22,15 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 KILLS = int(os.environ.get("KILLS", "1"))  # of the driver, and of its workers
-PROGRAMS = os.environ.get("PROGRAMS", "16")  # of a seed of which one ends its process
-# What differs between two equal runs.
-# Dynamo keeps what it saw, so a candidate of a Python program may fail in one process alone.
+PROGRAMS = os.environ.get("PROGRAMS", "16")  # of a seed with one program that kills its process
+# Fields that differ between two equal runs. Dynamo has caches, so a candidate of a Python program
+# may fail only in one process.
 TIMES = (
     *("seconds", "seconds of processor time", "seconds by target"),
     *("worker deaths", "folder", "tried", "compiled"),
 )
 FAULTS = os.environ.get("FAULTS", "segfault,garbage,files")
-# What shows a fault. What is printed, and files that stay open, are no fault of the results.
+# Fields that show a fault. Output and open files are no fault of the results.
 KINDS = {
     "segfault": "dies of signal 11",
     "hang": "hangs",
@@ -40,7 +40,7 @@ COMMAND = (
     *("fuzz", "--target", "faulty_pass.py:cleanup", "--run", "run"),
     *("--seed", "2", "--programs", PROGRAMS),
 )
-# Faults are quick to show, and no memory of the machine is at an end.
+# Faults show quickly, and none exhausts the memory of the machine.
 LIMITS = ("--limit", "20", "--memory", "1", "--workers", "2")
 
 pytestmark = pytest.mark.timeout(int(os.environ.get("LIMIT", "600")))
@@ -67,7 +67,7 @@ class Campaigns:
         )
 
     def finish(self) -> dict[str, Any]:
-        """Run to the end and return the outcome, without what differs between equal runs."""
+        """Run to the end and return the outcome, without fields that differ between equal runs."""
         process = self.start()
         _, err = process.communicate()
         assert process.returncode == 0, err
@@ -77,7 +77,7 @@ class Campaigns:
 
 
 def outcome(run: Path) -> dict[str, Any]:
-    """All that a run says, without what differs between equal runs."""
+    """The outcome of a run, without fields that differ between equal runs."""
     found = json.loads((run / "run.json").read_text())
     several = [*found["findings"], *found.get("latent", ()), *found.get("suspicions", ())]
     for entry in (found, *several):
@@ -96,7 +96,7 @@ def outcome(run: Path) -> dict[str, Any]:
 
 
 def descendants(pid: int) -> dict[int, int]:
-    """The processes that a process started, and these in turn, with their parents."""
+    """The processes that a process started, directly or not, with their parents."""
     parents = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -140,7 +140,7 @@ def campaigns(tmp_path: Path) -> Iterator[Campaigns]:
 
 
 def wait(campaigns: Campaigns, process: subprocess.Popen[str], seconds: float) -> bool:
-    """Wait until the campaign has started, and so much longer. False if it came to its end."""
+    """Wait until the campaign started, and then `seconds` more. False if it has ended."""
     log = campaigns.folder / "run" / "events.jsonl"
     before = log.read_text().count("started") if log.exists() else 0
     while process.poll() is None and (
@@ -200,12 +200,12 @@ def end_by_signals(campaigns: Campaigns, chance: random.Random) -> None:
         _, err = process.communicate(timeout=120)
         assert "Traceback" not in err
         assert "resource_tracker" not in err
-        # The third one ends the process at once.
+        # The third signal kills the process at once.
         assert process.returncode in (0, 130, -number), err
 
 
 def fill_disk(campaigns: Campaigns, chance: random.Random) -> None:
-    """A disk that is full three times, each time a little later."""
+    """A disk that fills up three times, each time a little later."""
     run = campaigns.folder / "run"
     run.mkdir()
     for size in ("120k", "remount,size=200k", "remount,size=260k"):
@@ -237,7 +237,7 @@ def one_after_the_other(campaigns: Campaigns, chance: random.Random) -> None:
 
 @pytest.mark.parametrize(
     "disturb",
-    # Each takes as long as an undisturbed campaign, and that is long.
+    # Each takes as long as an undisturbed campaign, which is long.
     [one_after_the_other]
     if KILLS == 1
     else [kill_drivers, kill_workers, end_by_signals, fill_disk],
@@ -253,7 +253,7 @@ def test_the_outcome_is_that_of_an_undisturbed_campaign(
     assert campaigns.finish() == undisturbed
 
 
-# No finding of this seed depends on what else its process ran, as weak references do.
+# No finding of this seed depends on earlier programs of the process, as weak references do.
 HUNT = ("hunt", "--target", "aot-eager", "--seed", "2", "--programs", "16", "--run", "run")
 
 

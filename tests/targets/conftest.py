@@ -1,4 +1,4 @@
-"""All targets of torch, functions that every target must compile correctly, and what runs leave."""
+"""All targets of torch, functions that every target must compile correctly, and results of runs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from aliasproof.targets.second_calls import SECOND_CALLS
 from aliasproof.targets.target import Build, Function, Target
 from aliasproof.targets.variants import VARIANTS
 
-# Those beyond it have tests of their own.
+# Compilers beyond torch have tests of their own.
 OF_TORCH = {name: each for name, each in TARGETS.items() if each.needs is None}
 
 
@@ -33,7 +33,7 @@ def tested(request: pytest.FixtureRequest) -> Target:
     return found
 
 
-# Dynamo wraps errors, and AOTAutograd runs in another way behind it. A package takes five seconds.
+# Dynamo wraps errors, and AOTAutograd runs differently behind it. A package takes five seconds.
 DIRECT = {
     name: each
     for name, each in OF_TORCH.items()
@@ -103,7 +103,7 @@ def stages_of(trial: Trial) -> list[Stage]:
 
 
 def ends(case: Case, compile_: Callable[[Function, Sequence[Tensor]], Function]) -> object:
-    """What a run leaves behind, in a form that can be compared."""
+    """The results of a run, in a form that can be compared."""
 
     def run(*inputs: Tensor) -> object:
         return compile_(case.function, case.fresh_inputs())(*inputs)
@@ -130,21 +130,21 @@ class Doubled(torch.autograd.Function):
 
 
 def planted(build: Callable[..., Build], *names: str) -> Target:
-    """A target that is built so, in variants of second calls and gradients."""
+    """A target with this build, in variants of second calls and gradients."""
     variants = tuple(VARIANTS[name] for name in ("grad", *SECOND_CALLS))
     plain = Target("wrong", "", Contract(), build, "def compiled(", variants=variants)
     return plain.with_(*(VARIANTS[name] for name in names))
 
 
 def defined_by(text: str, **names: object) -> dict[str, Any]:
-    """What a text defines, such as a recipe, where torch and these names are known."""
+    """The names that a text defines, such as a recipe, given torch and these names."""
     namespace = {"torch": torch, **names}
     exec(text, namespace)
     return namespace
 
 
 def printed(program: Program) -> Function:
-    """The function that a reproducer has in its text, to the letter."""
+    """The function exactly as the text of a reproducer defines it."""
     function: Function = defined_by(source(program), aten=torch.ops.aten)["program"]
     return function
 

@@ -1,4 +1,4 @@
-"""Target *aot*: a function of a user is traced as a program is, and with a `ShapeEnv`."""
+"""Target *aot*: a user's function is traced like a program, and with a `ShapeEnv`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from aliasproof.targets.target import Function
 
 
 def traced(function: Function, program: Program) -> object:
-    """What AOTAutograd makes of a function: its graphs with their metadata, or its error."""
+    """AOTAutograd's graphs of a function with their metadata, or its error."""
     torch.manual_seed(0)
     FakeTensorMode.cache_clear()
     build = AOT.build(function, input_tensors(program))
@@ -60,7 +60,7 @@ def test_only_outputs_that_are_merged_inputs_may_be_other_objects() -> None:
         "output 0, input 0",
         f"does not promise '{Promise.IDENTITY.value}'",
     )
-    # Nothing happens to z: AOTAutograd takes another input for it, once x and y are one. Torch 2.15
+    # The write to z is lost: once x and y are merged, AOTAutograd writes another input. Torch 2.15
     # is right (`aliasproof/corpus/bugs/aot_autograd/renumbered-input.txt`).
     lost = ["output 1, input 2"] if torch.__version__.startswith("2.13.") else []
     assert [each.place for each in report.violations] == lost

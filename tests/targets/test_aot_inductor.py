@@ -1,4 +1,4 @@
-"""Target *aot-inductor*: a package does what the function does, and its bugs are distinguished."""
+"""Target *aot-inductor*: a package agrees with the function, and its bugs are distinguished."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Variant *as-written*: Dynamo captures functions of torch, and passes on those run."""
+"""Variant *as-written*: Dynamo captures functions of torch, and passes on such calls run."""
 
 from __future__ import annotations
 

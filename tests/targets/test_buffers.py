@@ -1,4 +1,4 @@
-"""Variants *buffers*, *kept-buffers*: what `forward` writes into a buffer is there afterwards."""
+"""Variants *buffers*, *kept-buffers*: writes of `forward` into a buffer persist after the call."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_a_lost_write_into_a_buffer_is_a_violation() -> None:
 
 
 def test_state_that_is_lost_between_calls_is_a_violation() -> None:
-    """Each call begins with the buffers that the module was compiled with, as in a package."""
+    """Each call starts with the buffers of the compilation, as in a package."""
 
     def forgetful(function: Function, inputs: Sequence[Tensor]) -> Build:
         assert isinstance(function, buffers.CopiedBuffers)

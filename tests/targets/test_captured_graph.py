@@ -1,4 +1,4 @@
-"""Value hashes of targets behind Dynamo: the captured graph stands for the function, if it can."""
+"""Value hashes of targets behind Dynamo: if possible, the captured graph replaces the function."""
 
 from __future__ import annotations
 

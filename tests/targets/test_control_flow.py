@@ -1,4 +1,4 @@
-"""Variants with control flow: which part runs inside of the operator, and what they show."""
+"""Variants with control flow: which part runs inside the operator, and the bugs that they show."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_what_an_operator_does_not_take_stays_outside(body: str, name: str) -> N
 
 @pytest.mark.parametrize("name", FORMS)
 def test_the_text_means_the_program(name: str) -> None:
-    """The operators as Python statements: each program does what eager does."""
+    """The operators as Python statements: each program agrees with eager."""
 
     def loop(unfinished: Callable[..., Any], body: Callable[..., Any], carried: Any) -> Any:
         while unfinished(*carried):
@@ -103,7 +103,7 @@ def test_the_text_means_the_program(name: str) -> None:
         try:
             text = form.source(Split.of(program, form))
             same = PartTwice(program).unrolled if form.twice else program
-            RunValues.of(same)  # eager may refuse a second trip, on what the first one left
+            RunValues.of(same)  # eager may refuse a second trip on the results of the first one
         except Rejected:
             continue
         expected, actual = input_tensors(program), input_tensors(program)
@@ -119,7 +119,7 @@ def test_the_text_means_the_program(name: str) -> None:
     assert met > 10
 
 
-# --- what they show -------------------------------------------------------------------------------
+# --- bugs that the variants show ------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", FORMS)
@@ -137,7 +137,7 @@ def test_the_operator_is_in_the_graph() -> None:
 
 @known_bug
 def test_operands_on_one_storage_are_read_as_they_were_before_the_branch_wrote() -> None:
-    """`cond` is functionalized with the view as an operand of its own, which stays as it was."""
+    """`cond` is functionalized with the view as a separate operand, which keeps its old values."""
     for name in ("aot:cond", "aot:cond-else", "aot-eager:cond"):
         found = examined(of_vectors(SHARED, 0), name)
         assert found.violations[0].oracle == "values"
@@ -159,7 +159,7 @@ def test_only_a_program_has_a_part() -> None:
     assert "a function can call the operator itself" in str(found.rejected)
 
 
-# --- a planted mistake that nothing but an operator shows -----------------------------------------
+# --- a planted mistake that only an operator shows ------------------------------------------------
 
 
 def drops_dead_calls(graph: fx.GraphModule) -> fx.GraphModule:
@@ -185,7 +185,7 @@ def test_a_write_that_a_branch_loses_is_a_violation() -> None:
 
 
 def test_a_part_draws_the_random_numbers_of_eager() -> None:
-    """Choosing the part runs the program, and draws nothing from what is compared."""
+    """The run that chooses the part does not advance the generator of the compared run."""
     body = "aten.bernoulli_.float(x0, 0.5)\nv0 = aten.add.Tensor(x0, x1)\nreturn (v0,)"
     for name in ("identity:while-loop", "identity:cond", "aot-eager:while-loop"):
         assert examined(of_vectors(body, 0, 1, sizes=(64,)), name).violations == []

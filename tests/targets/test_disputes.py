@@ -1,4 +1,4 @@
-"""Only what comes from a write through `expand` is disputed, not all else in the program."""
+"""Only results of a write through `expand` are disputed, not the rest of the program."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Eager on another device: what a run leaves there comes back with layouts, sharing, identities.
+"""Eager on another device: results are copied back with layouts, sharing and identities.
 
-Most of it needs no GPU: a copy on the CPU is as much another memory.
+Most tests need no GPU: a copy on the CPU is separate memory, too.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def test_a_resized_storage_comes_back() -> None:
 
 @pytest.mark.parametrize("part", ["outputs", "inputs"])
 def test_another_kernel_shows(part: str) -> None:
-    """Elsewhere, an addition adds one too much: in what it returns, or in what it writes."""
+    """On the other device, an addition adds one too much: to a result, or to a written input."""
 
     def build(function, inputs):
         def wrong(*tensors):

@@ -1,4 +1,4 @@
-"""Target *export*: what its documentation bans is documented, and its neighbours are not."""
+"""Target *export*: programs that its documentation bans are documented, similar ones are not."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def test_a_region_is_constant_for_the_backward_graph(name: str) -> None:
 
 
 def test_a_region_that_is_dropped_is_a_violation() -> None:
-    """A planted mistake that nothing but a gradient shows."""
+    """A planted mistake that only a gradient shows."""
 
     def everywhere(function: Function, inputs: Sequence[Tensor]) -> Build:
         assert isinstance(function, ProgramFunction)
@@ -91,7 +91,7 @@ def test_a_leaf_is_written_without_gradients_alone() -> None:
 
 @known_bug
 def test_the_epilogue_writes_under_autograd(tmp_path: Path) -> None:
-    """AOTAutograd copies what was written without gradients, and the input loses its gradient."""
+    """AOTAutograd copies contents that were written without gradients, and drops the gradient."""
     program, tested = of_vectors(WRITE, 0), target("aot-epilogue:grad")
     (violation, *_) = examined(program, tested.name).violations
     assert violation.oracle == "values"
@@ -120,7 +120,7 @@ def test_a_script_says_which_inputs_require_gradients() -> None:
 def test_a_script_about_simple_inputs_is_short_and_shows_the_same(
     tmp_path: Path, kind: str, made: str
 ) -> None:
-    """As the parameters of a model, and values in it, are; its buffer requires none."""
+    """Like the parameters of a model, and values in it; its buffer requires no gradient."""
     bug, tested = known_bugs()["recomputed-from-written"], target("inductor-fx:grad")
     program = kinds(bug.program, "none", kind)
     (violation, *_) = examined(program, tested.name).violations
@@ -132,7 +132,7 @@ def test_a_script_about_simple_inputs_is_short_and_shows_the_same(
 
 
 def test_aot_eager_splits_a_joint_graph_as_torch_does() -> None:
-    """`torch.compile(backend="aot_eager")` computes sin again, rather than to save it."""
+    """`torch.compile(backend="aot_eager")` recomputes sin instead of saving it."""
     x, graphs, stages = torch.ones(4, requires_grad=True), list[str](), list[Stage]()
 
     def noted(graph: torch.fx.GraphModule, _: object) -> object:
@@ -157,7 +157,7 @@ def test_eager_cannot_be_observed_where_a_foreach_call_is_recorded() -> None:
 
 
 def test_zeros_of_autograd_without_memory_are_watched_like_others() -> None:
-    """A kernel that reads them within a mode ends the process."""
+    """A kernel that reads them under a mode kills the process."""
 
     def gradient(x: Tensor) -> Tensor:
         x = x.detach().requires_grad_()

@@ -1,4 +1,4 @@
-"""Variants with gradients and two calls: which inputs require gradients, and what both show."""
+"""Variants with gradients and two calls: inputs that require gradients, and bugs that both show."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_without_gradients_before_where_some_require_them() -> None:
     assert not any(x.requires_grad for x in maker(inputs))
 
 
-# --- what both variants show ----------------------------------------------------------------------
+# --- bugs that both variants show -----------------------------------------------------------------
 
 
 NUMBERS = torch.arange(1.0, 5)
@@ -143,7 +143,7 @@ def test_gradients_of_both_calls_are_compared(variant: str, expected: list[Tenso
 
 
 def remembers_strides(function: Function, inputs: Sequence[Tensor]) -> Build:
-    """A compiler whose backward graph is right for the strides of the first call alone."""
+    """A compiler whose backward graph is right only for the strides of the first call."""
     first: list[object] = []
 
     def run(*tensors: Tensor) -> object:
@@ -184,7 +184,7 @@ def test_second_inputs_of_the_user_require_gradients() -> None:
 
 @known_bug
 def test_training_uses_the_graph_of_one_sharing_for_another(tmp_path: Path) -> None:
-    """pytorch/pytorch#139789. A script with torch alone shows it, as users would write it, too."""
+    """pytorch/pytorch#139789. A script with only torch shows it, also as users would write it."""
     tested = target("aot-eager:half-grad:second-call")
     (violation, *_) = examine(Case.of(SHARED), tested, attribute=False).violations
     assert violation.describe() == "wrong value (output 0)"
@@ -216,7 +216,7 @@ def test_a_recipe_with_gradients_makes_the_same_calls(name: str) -> None:
     assert isinstance(built, list)
 
 
-# --- our own pass has no excuse -------------------------------------------------------------------
+# --- nothing excuses our own pass -----------------------------------------------------------------
 
 
 def test_a_violation_of_the_reference_pass_is_not_passed_on() -> None:
@@ -232,7 +232,7 @@ def test_a_violation_of_the_reference_pass_is_not_passed_on() -> None:
 
 
 def test_no_known_bug_of_torch_excuses_the_reference_pass(program: Any) -> None:
-    """The same program and symptom, of which torch is excused."""
+    """The same program and symptom, for which torch is excused."""
     wrong = program("v0 = aten.expand.default(x0, [4])\naten.zero_.default(v0)\nreturn (x0,)", ())
     excused = Symptom("aot", "values", "wrong value")
     assert recognised(wrong, excused, reduced=False).known == "expand-inverse"

@@ -1,4 +1,4 @@
-"""Targets of Inductor: what they document is no violation, and its neighbours still are."""
+"""Targets of Inductor: documented differences are no violations, and similar ones still are."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PASSES = target("inductor-fx")
 
 
 def wrong(name: str, changed: Callable[[Function], Function]) -> Target:
-    """The target, whose compiled function is wrapped by a mistake."""
+    """The target with a mistake that wraps its compiled function."""
     right = target(name)
 
     def build(function: Function, inputs: object) -> Build:
@@ -59,11 +59,11 @@ def off_by(number: float) -> Callable[[Function], Function]:
 
 # Rounded to float16 first, it is halfway between two bfloat16 numbers, and goes down.
 LOSES, FITS = [torch.tensor([1 + 2**-8 + 2**-13])], [torch.tensor([1.0])]
-NEXT = 2**-7  # what the next bfloat16 number after 1 adds
+NEXT = 2**-7  # from 1 to the next bfloat16 number
 
 
 def test_a_cast_that_inductor_leaves_out_is_documented() -> None:
-    """The cast to float16 is removed, so its rounding is."""
+    """The cast to float16 is removed, and so is its rounding."""
     (found,) = examined(chain, LOSES, PASSES).documented
     assert "emulate_precision_casts" in found.limitation.reason
     assert verdict(chain, FITS, PASSES) is Verdict.HOLDS
@@ -146,7 +146,7 @@ def test_a_setting_that_takes_a_promise_back_changes_the_contract() -> None:
     assert verdict(torch.neg, [torch.zeros(3)], other) is Verdict.VIOLATED
 
 
-# --- what Dynamo hands on -------------------------------------------------------------------------
+# --- properties that Dynamo passes on -------------------------------------------------------------
 
 
 def splits(x: Tensor, y: Tensor) -> Tensor:

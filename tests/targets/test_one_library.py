@@ -1,4 +1,4 @@
-"""All kernels of a compile come from one library, and compute what Inductor's own would."""
+"""All kernels of a compile are in one library, and compute the same as Inductor's own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recipes: the source that a reproducer contains does what the target's `build` does."""
+"""Recipes: the source in a reproducer does the same as the target's `build`."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def traits(value: object) -> object:
 
 
 def shown_traits(value: object) -> object:
-    """Without the bytes around an output: a call may have left them uninitialised (`resize_`)."""
+    """Without the bytes around an output: a call may leave them uninitialised (`resize_`)."""
     if not isinstance(value, Tensor):
         return value
     dense = value.resolve_conj().resolve_neg().clone(memory_format=torch.contiguous_format)

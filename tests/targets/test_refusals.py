@@ -1,4 +1,4 @@
-"""Contracts of targets: every exception has a reason, and refusals are in torch's own words."""
+"""Contracts of targets: every exception has a reason, and refusals match torch's own words."""
 
 from __future__ import annotations
 
@@ -201,12 +201,12 @@ EXPECTED = [
     for tested in OF_TORCH.values()
     for refusal in tested.contract.refusals
     if "torch.compile(" not in tested.recipe  # Dynamo runs these parts of a function in eager
-    and refusal is not BODY_CAPTURED_WHOLE  # of Dynamo, before a target has a graph
+    and refusal is not BODY_CAPTURED_WHOLE  # Dynamo raises it, before a target has a graph
 ]
 
 
 def raised(tested: Target, function: Function, inputs: list[Tensor]) -> tuple[Any, Trace]:
-    """What the target raises, if it does, and the trace of eager, which raises nothing."""
+    """The error of the target, if any, and the trace of eager, which raises nothing."""
     eager, trace = observe_eager(function, clone_inputs(inputs))
     assert eager.error is None
     torch._dynamo.reset()
@@ -242,7 +242,7 @@ ALL = {
     for tested in reversed(TARGETS.values())
     for refusal in tested.contract.refusals
 }
-# Of variants, and behind Dynamo.
+# Refusals of variants, and refusals behind Dynamo.
 ELSEWHERE: dict[str, tuple[str, Example]] = {
     "body of a higher-order operator": ("aot-eager", (breaks_in_a_branch, lambda: [matrix()])),
     "double backward": ("aot-eager", (gradient_of_a_gradient, lambda: [matrix()])),
@@ -258,7 +258,7 @@ ELSEWHERE: dict[str, tuple[str, Example]] = {
 VERIFIER = "executorch.exir.verification.verifier"
 RUNTIME = "aliasproof.compilers.executorch.executorch"
 FAILED = "method->execute() failed with error 0x12: Check failed (a == b)"
-# Of compilers that may not be installed: the module that raises, and what.
+# Refusals of compilers that may not be installed: the module that raises, and the error.
 NOT_INSTALLED: dict[str, tuple[str, Exception]] = {
     "operator outside Core ATen": (
         VERIFIER,
@@ -341,7 +341,7 @@ def test_an_error_with_the_same_text_is_no_refusal_where_another_one_raises_it(
 
 
 def test_an_error_that_reads_data_is_no_refusal_where_the_program_reads_none() -> None:
-    """Inductor takes the body of a map for one that reads data."""
+    """Inductor's message says that the body of a map reads data, which is wrong."""
 
     def program(x: Tensor, y: Tensor) -> object:
         return torch_map(lambda one, other: one + other, x, y)  # type: ignore[arg-type]

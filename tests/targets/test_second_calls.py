@@ -1,4 +1,4 @@
-"""Second calls: what differs in the first one, and wrong compilers that only they show."""
+"""Second calls: the changes in the first one, and wrong compilers that only they show."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_larger_inputs_are_laid_out_alike(
 ) -> None:
     (x,) = larger([layout])
     assert (tuple(x.shape), x.stride(), x.storage_offset()) == grown
-    # What is around the view stays, too.
+    # The bytes around the view are kept, too.
     assert x.numel() == 0 or x.untyped_storage().nbytes() >= layout.untyped_storage().nbytes()
 
 
@@ -119,7 +119,7 @@ def test_larger_inputs_are_laid_out_alike(
 
 
 class Remembers:
-    """A compiler without a guard: it keeps a fact of the first call."""
+    """A compiler without a guard: it keeps a property of the first call."""
 
     def __init__(self, fact: Callable[[Tensor], Any], use: Callable[[Tensor, Any], Tensor]):
         self.fact, self.use = fact, use
@@ -224,7 +224,7 @@ def test_a_reproducer_has_the_first_inputs_of_its_program_alone(
     tested = target("aot-eager:second-call")
     program = of_vectors(WRITE_ONE_READ_OTHER, *storages)
     found = examine(Case.of(program), tested, attribute=False)
-    compiler = replace(Compiler.of_target(tested), near=True)  # as findings have it
+    compiler = replace(Compiler.of_target(tested), near=True)  # as in findings
     script = Reproducer(program, compiler, found.violations[0], exact=True).script
     assert len(script.splitlines()) <= 46, script
     assert ("def apart(" in script) == (storages == (0, 0))

@@ -1,4 +1,4 @@
-"""Inputs that are static to Dynamo, as buffers and parameters of a module are."""
+"""Inputs that are static for Dynamo, like buffers and parameters of a module."""
 
 from __future__ import annotations
 

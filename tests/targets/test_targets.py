@@ -1,4 +1,4 @@
-"""The targets: right functions run right, stages are what the target says, names are found."""
+"""The targets: right functions run right, stages are as declared, and names are found."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_a_right_function_runs_right(right: Function, tested: Target) -> None:
     trial = run_trial(Case.of_function(right, [matrix(), -matrix()]), tested)
     reports = trial.judgement.reports
     expected = dict.fromkeys(reports, Verdict.HOLDS)
-    # functionalize returns another object and another layout than eager, and says so.
+    # The contract of functionalize waives the identity and the layout of this output.
     waived = {found.difference.oracle: Verdict.DOCUMENTED for found in trial.judgement.documented}
     assert {oracle: report.verdict for oracle, report in reports.items()} == expected | waived
     if waived:

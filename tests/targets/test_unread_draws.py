@@ -1,6 +1,6 @@
-"""Random numbers that nobody reads are drawn all the same, so that later draws are those of eager.
+"""Unused random numbers are still drawn, so that later draws equal those of eager.
 
-A compiler removes such draws unless a setting says otherwise, and does so on purpose.
+A compiler removes such draws, unless a setting prevents it; this is intended.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A user's own pass, backend or `Target`: what is imported, what it may be, and what it shows."""
+"""A user's own pass, backend or `Target`: when it is imported, its kinds, and its findings."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ def test_code_that_was_not_granted_is_not_imported(here: Path) -> None:
     assert not (here / "imported").exists()
     assert granted("trap:cleanup").name == "trap:cleanup"
     assert (here / "imported").exists()
-    # A grant is for one function, with all its variants.
+    # A grant covers one function, with all its variants.
     assert is_importable("trap:cleanup:grad")
     assert not is_importable("trap:other")
 
@@ -191,7 +191,7 @@ def test_names_of_targets_need_no_grant() -> None:
     assert all(map(is_importable, ("aot", "aot:grad", "inductor:memory_planning=True", "zzz")))
 
 
-# --- what it may be -------------------------------------------------------------------------------
+# --- kinds of user code ---------------------------------------------------------------------------
 
 
 class Infra(PassBase):
@@ -294,7 +294,7 @@ def test_a_target_of_a_user_keeps_all_but_its_name(here: Path) -> None:
         target("passes.py:own:grad")
 
 
-# --- what it shows --------------------------------------------------------------------------------
+# --- findings -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("variant", ["", ":symbolic", ":decompose", ":grad"])
@@ -360,7 +360,7 @@ def test_an_exception_is_a_violation_with_the_users_frame(here: Path, name: str,
 def test_a_recipe_does_what_build_does(here: Path, name: str) -> None:
     tested = granted(name)
     for folder in [path for path in sys.path if path == str(here)]:
-        sys.path.remove(folder)  # a recipe brings its own
+        sys.path.remove(folder)  # the recipe adds it again
     namespace = defined_by(tested.recipe)
     case = Case.of_function(writes, [torch.ones(3)]).under(tested)
     inputs, function = case.fresh_inputs(), case.function

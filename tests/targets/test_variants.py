@@ -1,4 +1,4 @@
-"""Variants: their names, which targets have them, and what each shows."""
+"""Variants: their names, the targets that take them, and the bugs that each shows."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.targets.vector_programs import of_vectors
 
 SINGLE = [f"{name}:{own.name}" for name in TARGETS for own in TARGETS[name].variants]
 DOUBLE = ["fx-reinplace:decompose:symbolic", "aot:decompose:grad", "aot-eager:symbolic:second-call"]
-# Guards are Dynamo's: one target shows what all of them do, and generated code costs seconds.
+# Guards are Dynamo's: one target shows the bugs of all, and generated code takes seconds.
 RUN = [
     name
     for name in SINGLE
@@ -90,7 +90,7 @@ def test_an_identifier_is_a_name_of_a_folder_on_every_system() -> None:
     assert found.startswith("aot-eager.second-call-values-")
 
 
-# --- what is at fault -----------------------------------------------------------------------------
+# --- attribution ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,7 @@ def test_identity_is_right_about_all_programs_under_the_same_conditions(variants
 # --- recipes --------------------------------------------------------------------------------------
 
 
-# Inductor's recipes go through Dynamo, and its targets do not: layouts of empty tensors differ.
+# Inductor's recipes go through Dynamo, unlike its targets: layouts of empty tensors differ.
 @pytest.mark.filterwarnings("ignore:Your compiler for AOTAutograd")  # a script may be warned
 @pytest.mark.parametrize(
     "name", [name for name in (*RUN, *DOUBLE) if not name.startswith(("inductor", "aot-eager"))]
@@ -168,7 +168,7 @@ def test_identity_is_right_about_all_programs_under_the_same_conditions(variants
 def test_a_recipe_does_what_build_does(name: str) -> None:
     tested, compared = target(name), 0
     namespace = defined_by(tested.recipe)
-    # Programs of several features, as many as it takes to compare two.
+    # Programs of several features, until two are compared.
     for program in (drawn for seed in range(20) for drawn in sample(swarm(seed), seed, 1)):
         plain = Case(printed(program), functools.partial(input_tensors, program))
         case = plain.under(tested)

@@ -1,4 +1,4 @@
-"""What each variant shows: right programs, known bugs of torch, and planted mistakes."""
+"""Bugs that each variant shows: right programs, known bugs of torch, and planted mistakes."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_the_reference_pass_with_symbols_runs_at_other_sizes_than_traced(
     (first, *_) = stages_of(trial)[0].graph.graph.nodes
     assert isinstance(first.meta["val"].shape[0], torch.SymInt)
 
-    # A pass that takes the sizes of the trace for numbers is seen.
+    # A pass that uses the sizes of the trace as numbers is found.
     def with_numbers(*args: Any, sizes: str, views: Any) -> object:
         return functionalize(*args, views=views)
 
@@ -108,7 +108,7 @@ def test_the_reference_pass_with_symbols_runs_at_other_sizes_than_traced(
 
 
 def gradients(observation: Observation) -> list[object]:
-    """What comes after the only output."""
+    """The outputs after the first one."""
     return [output.tolist() for output in observation.outputs[1:] if isinstance(output, Tensor)]
 
 
@@ -199,7 +199,7 @@ return ()"""
 
 @pytest.mark.parametrize("name", ["reference", "reference-copy", "reference-planned"])
 def test_dynamo_compiles_again_for_inputs_that_require_no_gradient(name: str) -> None:
-    """What AOTAutograd made for the first call would return another object than the input."""
+    """The code for the first call would return another object than the input."""
     program = of_vectors("aten.add_.Scalar(x1, 1)\nreturn (x1,)", 0, 0)
     assert examine(Case.of(program), target(f"{name}:second-grad")).violations == []
 
