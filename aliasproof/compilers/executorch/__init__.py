@@ -1,4 +1,4 @@
-"""ExecuTorch: its targets and how its graphs are read."""
+"""ExecuTorch: its targets, and readers of its graphs."""
 
 from aliasproof.plugins import CompilerPlugin
 

@@ -1,13 +1,13 @@
 """Target *executorch*: torch.export, ExecuTorch's lowering, and its portable runtime.
 
 `to_edge` functionalizes and decomposes. `to_executorch` writes mutated buffers and inputs back,
-turns copies into views, gives each tensor a place in an arena, and writes a file of bytes. The
+turns copies into views, assigns each tensor a location in an arena, and writes a file of bytes. The
 runtime loads it, copies the inputs into the arena and calls its own kernels.
 
 The runtime returns the new contents of each mutated input before the outputs (as the signature
 says, and pytorch/executorch#11870), and the caller copies them back. With `unplanned-inputs`, the
 runtime itself writes into the memory of the caller. A mutated buffer is state of the loaded
-program; its contents before and after a call are those of the module.
+program; before and after a call, it has the contents of the module's buffer.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from aliasproof.targets.variants import BUFFERS, FEED_BACK, KEPT_OUTPUTS, option
 
 # --- executorch contract --------------------------------------------------------------------------
 #
-# What ExecuTorch promises, with its sources.
+# The promises of ExecuTorch, with sources.
 
 
 COPIES = (
@@ -59,7 +59,7 @@ DIM_ORDERS = (
 )
 EDGE = "executorch/exir/verification/verifier.py"
 
-# The target adds to an error of the runtime what the runtime logs.
+# The target adds the runtime's log to its errors.
 EXECUTORCH = ("executorch", NATIVE, "aliasproof.compilers.executorch.executorch")
 
 
@@ -113,7 +113,7 @@ REFUSALS = (
         always,
     ),
 )
-# What programs of these features would mostly end in.
+# Features that most programs could only use to be refused.
 REFUSED = frozenset(
     {"custom", "foreach", "metadata", "random"}
     | {"transposed", "gaps", "channels last", "expanded", "overlapping"}
@@ -153,7 +153,7 @@ def build(function: Function, inputs: Sequence[torch.Tensor], tracing: Tracing =
     """Lower for these inputs, and load the program."""
     from torch.export import export as export_module  # noqa: PLC0415
 
-    with warnings.catch_warnings():  # of each mutated buffer, and of torch.export by itself
+    with warnings.catch_warnings():  # about each mutated buffer, and of torch.export itself
         warnings.simplefilter("ignore")
         exported = export_module(FunctionModule(function), tuple(inputs))
         edge = _to_edge(exported)
@@ -180,7 +180,7 @@ def build(function: Function, inputs: Sequence[torch.Tensor], tracing: Tracing =
 
 
 def _called(loaded: tuple[Any, Any], exported: Any, mutated: Mutated, *, planned: bool) -> Function:
-    """The function that calls a loaded method as its caller does."""
+    """A function that calls a loaded method as an application does."""
     names = exported.graph_signature.user_inputs
     written = [names.index(name) for name in mutated.inputs]
     buffers = {name: exported.state_dict[name] for name in mutated.buffers.values()}
@@ -201,7 +201,7 @@ def _called(loaded: tuple[Any, Any], exported: Any, mutated: Mutated, *, planned
 
 
 def _to_edge(exported: Any) -> Any:
-    """`to_edge`, which otherwise collects the same tables of operators for each program."""
+    """`to_edge` with cached tables of operators, which it otherwise collects for each program."""
     from executorch.exir import to_edge  # noqa: PLC0415
     from executorch.exir.program import _program  # noqa: PLC0415
 
@@ -212,7 +212,7 @@ def _to_edge(exported: Any) -> Any:
 
 @functools.cache
 def _decompositions() -> dict[Any, Any]:
-    """The decompositions of `to_edge`. To collect them takes 0.5 s."""
+    """The decompositions of `to_edge`; cached, as collecting them takes 0.5 s."""
     from executorch.exir.program import _program  # noqa: PLC0415
 
     table: Any = _program._default_decomposition_table()
@@ -221,7 +221,7 @@ def _decompositions() -> dict[Any, Any]:
 
 
 def _loaded(buffer: bytes) -> tuple[Any, Any]:
-    """The program in a file of bytes, which a method needs as long as it is called; the method."""
+    """The program in a file of bytes, which must outlive its method; and the method."""
     from executorch.runtime import Runtime  # noqa: PLC0415
 
     with _logged():
@@ -231,9 +231,9 @@ def _loaded(buffer: bytes) -> tuple[Any, Any]:
 
 @contextlib.contextmanager
 def _logged() -> Iterator[None]:
-    """The runtime writes the reason of an error to the error output alone: put it into the error.
+    """The runtime only logs the reason of an error to standard error: put it into the exception.
 
-    Kernels name the check that fails, and the loader an operator without a kernel.
+    Kernels name the check that fails, and the loader names an operator without a kernel.
     """
     log = io.StringIO()
     with contextlib.redirect_stderr(log):
@@ -245,7 +245,7 @@ def _logged() -> Iterator[None]:
 
 
 def _reason(log: str) -> str:
-    """The first line that says what is missing or which check fails, without its place."""
+    """The first line about a missing part or a failing check, without its source location."""
     lines = [line.partition("] ")[2] for line in log.splitlines()]
     reasons = [line for line in lines if "Check failed" in line or "Missing operator" in line]
     return (reasons or [*filter(None, lines), ""])[0]

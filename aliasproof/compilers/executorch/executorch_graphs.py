@@ -1,13 +1,13 @@
 """The graphs of ExecuTorch as graphs of ATen calls, which the oracles on graphs can run.
 
-- *edge graph*: after `to_edge`. The new contents of what the program mutates are outputs. Here they
-  are cloned and copied back at the end, which is what they mean. A `view_copy`, which the lowered
-  graph may share with its operand, is a view and a copy here: they compute nothing.
-- *lowered graph*: after `to_executorch`, each allocation a tensor of its own.
-- *planned graph*: the same, each tensor at the place in an arena that the memory plan gives it.
+- *edge graph*: after `to_edge`. The new contents of mutated tensors are outputs. Here they are
+  cloned and copied back at the end, as the runtime does. A `view_copy`, which the lowered graph may
+  share with its operand, is a view and a copy here, so that no value is computed.
+- *lowered graph*: after `to_executorch`, with a new tensor for each allocation.
+- *planned graph*: the same, with each tensor at its location in an arena of the memory plan.
 
-What the runtime and its caller do around the graph is done in it: what is planned is copied into
-the arena, and what is mutated is copied back.
+The graph also does what the runtime and its caller do around it: it copies planned inputs into the
+arena, and copies mutated tensors back.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from torch import fx
 from torch._ops import OpOverload
 
 aten = torch.ops.aten
-# What moves bytes and computes nothing: the oracle on bytes knows the functional form.
+# Operators that only move bytes: the oracle on bytes knows the functional form.
 _MOVES: dict[object, Any] = {
     aten.view_copy.out: aten.view.default,
     aten.copy.out: aten.copy.default,
@@ -35,12 +35,12 @@ _MOVES: dict[object, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class Mutated:
-    """What a program mutates, and the names of its calls of `index_put`.
+    """The mutations of a program, and the names of its calls of `index_put`.
 
     `inputs` are the names of the placeholders of user inputs, in the order in which the graph
-    returns their new contents. `buffers` are the names of buffers by the name of the placeholder.
+    returns their new contents. `buffers` maps the placeholders of buffers to the buffers' names.
     `outputs` has for each output of the edge graph the placeholder that it is written to, or None.
-    `puts` are the calls that ExecuTorch may put in place, and names anew.
+    `puts` are the calls that ExecuTorch may put in place, and rename.
     """
 
     inputs: tuple[str, ...]
@@ -50,7 +50,7 @@ class Mutated:
 
     @classmethod
     def of(cls, program: Any) -> Mutated:
-        """The mutations of an edge program, as its signature tells them."""
+        """The mutations of an edge program, from its signature."""
         signature = program.graph_signature
         placeholders = {name: place for place, name in signature.inputs_to_buffers.items()}
         targets = tuple(
@@ -63,7 +63,7 @@ class Mutated:
 
 
 def as_written_back(program: Any, mutated: Mutated) -> fx.GraphModule:
-    """The edge graph, which writes what is mutated at its end."""
+    """The edge graph, with writes to the mutated tensors at its end."""
     root, made, values = torch.nn.Module(), fx.Graph(), dict[fx.Node, Any]()
     taken = _take(program, made, root)
     for node in program.graph.nodes:
@@ -99,7 +99,7 @@ def _puts(graph: fx.Graph) -> list[fx.Node]:
 
 
 def _take(program: Any, made: fx.Graph, root: torch.nn.Module) -> dict[str, fx.Node]:
-    """What a program takes, by name: user inputs are placeholders, all else are attributes."""
+    """The inputs of a program by name: user inputs are placeholders, the rest are attributes."""
     captured = {**program.constants, **program.state_dict}
     taken = {}
     for spec in program.graph_signature.input_specs:
@@ -118,7 +118,7 @@ def _operator(target: Any) -> Any:
 
 
 def as_lowered(program: Any, mutated: Mutated, *, planned: bool) -> fx.GraphModule:
-    """The graph after `to_executorch`; where `planned` says so, with its memory plan."""
+    """The graph after `to_executorch`; with its memory plan if `planned`."""
     from executorch.exir import memory  # noqa: PLC0415
 
     graph, root = program.graph_module, torch.nn.Module()
@@ -135,10 +135,10 @@ def as_lowered(program: Any, mutated: Mutated, *, planned: bool) -> fx.GraphModu
 
 @dataclass(slots=True)
 class _Lowering:
-    """The graph that is made, and its value for each node of the lowered graph.
+    """The graph under construction, and its value for each node of the lowered graph.
 
-    `sizes` are the bytes of each arena; empty without a memory plan. `names` are those that nodes
-    had in the edge graph, where they have others now.
+    `sizes` are the bytes of each arena; empty without a memory plan. `names` maps nodes that were
+    renamed to their names in the edge graph.
     """
 
     mutated: Mutated
@@ -179,7 +179,7 @@ class _Lowering:
             self.values[node] = next(lists, made)
 
     def _moved(self, node: fx.Node) -> fx.Node:
-        """A move as its functional form, whose result is copied into the memory that it writes."""
+        """A move in its functional form, whose result is copied into the written memory."""
         args, kwargs = fx.map_arg((node.args, node.kwargs), self.values.__getitem__)
         given = {
             name: value for name, value in kwargs.items() if name not in ("out", "memory_format")
@@ -193,7 +193,7 @@ class _Lowering:
         return self.made.create_node(node.op, _operator(node.target), args, kwargs, name=name)
 
     def take(self, graph: fx.Graph, taken: dict[str, fx.Node]) -> None:
-        """Add what the graph takes: what has a place in the plan is copied there."""
+        """Add the inputs of the graph; planned ones are copied to their location in the arena."""
         for node in graph.find_nodes(op="placeholder"):
             passed = memory = taken[node.name]
             spec = node.meta["spec"]
@@ -206,7 +206,8 @@ class _Lowering:
         returned: Any = node.args[0]
         listed = returned if isinstance(returned, list | tuple) else [returned]
         outputs = [fx.map_arg(value, self.values.__getitem__) for value in listed]
-        # Contents of inputs are returned before the outputs, those of buffers are in their memory.
+        # New contents of inputs are returned before the outputs; those of buffers are in their
+        # memory.
         buffers = ((name, self.placeholders[name][1]) for name in self.mutated.buffers)
         for name, contents in (*zip(self.mutated.inputs, outputs, strict=False), *buffers):
             passed, memory = self.placeholders[name]
@@ -215,7 +216,7 @@ class _Lowering:
         self.made.output(tuple(outputs[len(self.mutated.inputs) :]))
 
     def _memory(self, spec: Any) -> fx.Node:
-        """New memory, or the memory that the plan gives a tensor."""
+        """New memory, or the memory that the plan assigns to a tensor."""
         sizes, strides = list(spec.shape), list(spec.stride)
         if not self.sizes or spec.mem_offset is None:
             return self._call(

@@ -21,7 +21,7 @@ from aliasproof.targets.tracing import Tracing
 
 
 def configured(chosen: frozenset[str], initial: Sequence[str]) -> Any:
-    """What `to_executorch` takes. `initial` are the placeholders of buffers that keep contents."""
+    """The config of `to_executorch`. `initial` are placeholders of buffers that keep contents."""
     from executorch.exir import ExecutorchBackendConfig  # noqa: PLC0415
     from executorch.exir.dialects._ops import ops  # noqa: PLC0415
     from executorch.exir.memory_planning import (  # noqa: PLC0415

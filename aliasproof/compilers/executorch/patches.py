@@ -17,11 +17,11 @@ aten = torch.ops.aten
 
 @replaces_outside("executorch.exir.program._program:insert_write_back_for_buffers_pass")
 def executorch_buffer_copied(original: Callable[..., Any], program: Any) -> Any:
-    """What is written back is no input of the graph itself: such an input is copied first.
+    """If the graph returns an input to be written back, it returns a copy of it.
 
-    ExecuTorch takes an output that is a buffer for the buffer that it belongs to
-    (`_inplace_lineage`), and does not write that one. With only one of two written, the other
-    would also be read after it was written.
+    ExecuTorch confuses an output that is a buffer with the buffer that it is written to
+    (`_inplace_lineage`), and does not write the latter. If only one of two were copied, the other
+    one would be read after it was written.
     """
     ops: Any = importlib.import_module("executorch.exir.dialects._ops").ops
     end = program.graph.output_node()
@@ -40,10 +40,9 @@ def executorch_buffer_copied(original: Callable[..., Any], program: Any) -> Any:
 
 @replaces_outside("executorch.exir.memory_planning:update_all_tensors_lifetime")
 def executorch_reinplaced_lifetime(original: Callable[..., Any], module: Any, *rest: Any) -> Any:
-    """What is written lives as long as the result, which is the same memory, is read.
+    """The written operand is live as long as the result, which is the same memory, is read.
 
-    `collect_specs_from_nodes` leaves out operators in place, also where it looks at what a node
-    reads.
+    `collect_specs_from_nodes` skips in-place operators, even when it collects the reads of a node.
     """
     specs = original(module, *rest)
     order = {node: index for index, node in enumerate(module.graph.nodes)}
@@ -59,7 +58,7 @@ def _in_place(node: Any) -> bool:
 
 
 def _readers(node: Any) -> Iterator[Any]:
-    """The node, and what reads it or what shares its memory."""
+    """The node, and the readers and aliases of it."""
     yield node
     for user in node.users:
         yield user
@@ -69,7 +68,7 @@ def _readers(node: Any) -> Iterator[Any]:
 
 @replaces_outside("executorch.exir.passes.reinplace:_is_safe_to_reinplace")
 def executorch_reinplaced_output(original: Callable[..., bool], node: Any, *rest: Any) -> bool:
-    """The caller reads outputs. ExecuTorch notes the operands of calls alone as read later."""
+    """The caller reads outputs. ExecuTorch only counts operands of calls as read later."""
     returned = any(user.op == "output" for user in node.users)
     return not returned and original(node, *rest)
 
@@ -86,7 +85,7 @@ def executorch_reinplaced_view(
 
 
 def _aliases(node: Any) -> Iterator[Any]:
-    """What will share the memory of a node."""
+    """The nodes that will share the memory of a node."""
     base = node
     while _is_view(base):
         base = base.args[0]
@@ -115,7 +114,7 @@ def executorch_shared_operand(
 ) -> bool:
     """No later call reads the operand.
 
-    Of a call that shares memory by an annotation, ExecuTorch does not note the operands as read.
+    If a call shares memory by an annotation, ExecuTorch does not count its operands as read.
     """
     order = {other: index for index, other in enumerate(node.graph.nodes)}
     read = any(user.op == "call_function" and order[user] > order[call] for user in node.users)
@@ -137,14 +136,14 @@ def executorch_cat_of_empty(
 
 @replaces_outside("executorch.exir.memory_planning:Verifier.verify_graph_input_output")
 def executorch_no_output(original: Callable[..., None], verifier: Any) -> None:
-    """What has no outputs has no output without memory."""
+    """Skip the check of planned outputs for a graph without outputs."""
     if verifier.graph_module.graph.output_node().args[0]:
         original(verifier)
 
 
 @replaces_outside("executorch.exir.passes.memory_planning_pass:_move_memory_meta_to_spec")
 def executorch_shared_written(original: Callable[..., None], node: Any) -> None:
-    """Such an operand has the place of what was written, which the plan gives it later."""
+    """Such an operand shares the location of the written tensor, which the plan assigns later."""
     operand = node.meta.get("_share_alloc_with_arg_idx")
     if operand is not None and "index_put_" in str(node.args[operand].target):
         del node.meta["_share_alloc_with_arg_idx"]
@@ -153,5 +152,5 @@ def executorch_shared_written(original: Callable[..., None], node: Any) -> None:
 
 @replaces_outside("executorch.exir.passes.remove_noop_pass:RemoveToCopyPass.call")
 def executorch_copy_removed(original: Callable[..., Any], made: Any, graph: Any) -> Any:
-    """The pass leaves all copies."""
+    """The pass removes no copies."""
     return PassResult(graph, False)

@@ -1,4 +1,4 @@
-"""ONNX Runtime: its targets and how its graphs are read."""
+"""ONNX Runtime: its targets, and readers of its graphs."""
 
 from aliasproof.plugins import CompilerPlugin
 

@@ -1,10 +1,10 @@
 """Targets *onnx*: `torch.onnx.export` of an exported program, run by ONNX Runtime on the CPU.
 
 A model has neither views nor writes: its graph is in static single assignment form, and operators
-are functions (https://onnx.ai/onnx/repo-docs/IR.html). The exporter drops what a program leaves in
-its inputs, since it keeps outputs of the kind `USER_OUTPUT` alone
-(`_exported_program_to_onnx_program` in torch/onnx/_internal/exporter/_core.py). So the module that
-is exported here returns these, and they are copied back.
+are functions (https://onnx.ai/onnx/repo-docs/IR.html). The exporter drops writes to inputs, since
+it keeps only outputs of the kind `USER_OUTPUT` (`_exported_program_to_onnx_program` in
+torch/onnx/_internal/exporter/_core.py). So the exported module returns the new contents of inputs,
+and the caller copies them back.
 
 Three targets add one optimizer after the other, so that a violation is attributed to the first. A
 fourth binds inputs and outputs to memory of torch.
@@ -118,7 +118,7 @@ def compiled(program, inputs):
 def build(
     function: Function, inputs: Sequence[torch.Tensor], *, fold: bool, level: str, bind: bool
 ) -> Build:
-    """Export, translate, and load. Raises `Rejected` for what has no translation or no kernel."""
+    """Export, translate, and load. Raises `Rejected` if a translation or a kernel is missing."""
     module, exported = functional_module(function, inputs)
     with _rejecting():
         with _kept_tables():
@@ -128,20 +128,20 @@ def build(
     if bind:
         run = Bound(model._inference_session.session, model.model.graph, module.results)
 
-    @_rejecting()  # a kernel that does not have the dtypes says so when it runs
+    @_rejecting()  # a kernel that lacks the dtypes raises when it runs
     def call(*inputs: Any) -> Any:
         return run(*inputs)
 
     return Build(lambda *inputs: module.run(call, inputs), [], OPAQUE)
 
 
-# What exporter and runtime say of an operator that they do not have, and what it means.
+# Messages of the exporter and the runtime about missing operators, and their meanings.
 REFUSALS = {
     r"No ONNX function found for <OpOverload\(op='([\w.]+)', overload='(\w+)'\)>"
     r".*?for the (real|complex)-valued": "torch.onnx does not translate {0}.{1} of {2} numbers",
     r"Error when translating node %(auto_functionalized\w*) ": "torch.onnx does not translate {0}",
     r"Could not find an implementation for (\w+)\(": "ONNX Runtime has no kernel for {0}",
-    # Some kernels have no entry for what they lack, and fail by one of several codes when they run.
+    # Some kernels have no table entry for unsupported dtypes, and fail with one of several codes.
     r"running (\w+) node\.[^:]*:.*?Status Message: .*?(?:\w+ (?:data )?type(?: is)? not supported"
     r"|[Uu]nsupported (?:\w+ )*type|[Nn]ot implemented)": (
         "ONNX Runtime has no kernel for {0} of a dtype"
@@ -154,7 +154,7 @@ REFUSALS = {
 
 @contextmanager
 def _rejecting() -> Iterator[None]:
-    """Raises `Rejected` where an export or a session says which operator is not supported."""
+    """Raises `Rejected` if an export or a session reports an unsupported operator."""
     try:
         yield
     except Exception as error:
@@ -174,12 +174,12 @@ def _session(level: str, model: Any) -> Any:
     return _Silent(onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"]))
 
 
-# Errors are raised; nothing is written to the terminal beside that.
+# Errors are raised; nothing else is written to the terminal.
 SILENT = 4
 
 
 class _Silent:
-    """A session as `ONNXProgram` calls it, which asks for errors on the terminal."""
+    """A session for `ONNXProgram`, which would print errors on the terminal."""
 
     def __init__(self, session: Any) -> None:
         self.session = session
@@ -194,7 +194,7 @@ class _Silent:
 
 @contextmanager
 def _kept_tables() -> Iterator[None]:
-    """Take from the first export what depends on no program: to make it takes 3 s."""
+    """Cache the parts of an export that do not depend on the program: making them takes 3 s."""
     from torch.onnx._internal.exporter import _decomp, _registration  # noqa: PLC0415
 
     registry, table = _tables()
@@ -208,12 +208,12 @@ def _kept_tables() -> Iterator[None]:
 
 @functools.cache
 def _tables() -> tuple[Any, Any]:
-    """What makes the registry of translations, and the table of decompositions; each once."""
+    """The registry of translations, and the table of decompositions; each is made once."""
     from torch.onnx._internal.exporter import _decomp, _registration  # noqa: PLC0415
 
     make = functools.cache(_decomp.create_onnx_friendly_decomposition_table)
     registry = functools.cache(_registration.ONNXRegistry.from_torchlib)
-    for name in ("onnx_ir", "onnxscript", "torch.onnx"):  # they tell of each step
+    for name in ("onnx_ir", "onnxscript", "torch.onnx"):  # they log each step
         logging.getLogger(name).setLevel(logging.CRITICAL)
     return staticmethod(registry), lambda operators: make(frozenset(operators))
 

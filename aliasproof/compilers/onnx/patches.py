@@ -10,9 +10,9 @@ from aliasproof.corpus.patching import replaces_outside
 _RULES = "onnxscript.rewriter.rules.common._redundant_scatter_nd"
 
 
-# `ScatterAllDynamic` beside it asks for the attribute `reduction` in its pattern.
+# The pattern of `ScatterAllDynamic`, the rule beside it, checks the attribute `reduction`.
 @replaces_outside(f"{_RULES}:no_op_static_scatter_nd_rule._condition_function")
 def scatter_reduction_dropped(original: Callable[..., Any], context: Any, **values: Any) -> Any:
-    """A ScatterND that adds is left as it is."""
+    """A ScatterND that adds is not removed."""
     assigns = context.root.attributes.get_string("reduction", "none") == "none"
     return assigns and original(context, **values)

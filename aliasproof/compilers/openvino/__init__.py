@@ -1,4 +1,4 @@
-"""OpenVINO: its targets and how its graphs are read."""
+"""OpenVINO: its targets, and readers of its graphs."""
 
 from aliasproof.plugins import CompilerPlugin
 

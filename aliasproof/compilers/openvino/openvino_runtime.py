@@ -1,13 +1,13 @@
 """Targets *openvino*, *openvino-aot*, *openvino-model* and *openvino-shared*: OpenVINO on the CPU.
 
 *openvino* is `torch.compile(backend="openvino")`. Dynamo captures the graph, operators that
-OpenVINO supports are grouped into partitions, and what is left runs in eager
+OpenVINO supports are grouped into partitions, and the rest runs in eager
 (openvino/frontend/pytorch/torchdynamo/backend.py). With *openvino-aot*, AOTAutograd functionalizes
-that graph before. The others are `openvino.convert_model` of an
-exported program, which returns what it leaves in its inputs, as for ONNX.
+that graph first. The other targets run `openvino.convert_model` on an exported program, which
+returns the new contents of inputs, as for ONNX.
 
-When it is imported, OpenVINO reports to its makers (openvino/tools/ovc/__init__.py). Here it does
-not.
+When imported, OpenVINO sends telemetry (openvino/tools/ovc/__init__.py). These targets prevent
+that.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ def build_backend(
 
     execute.clear_caches()
     execute.req_cache.clear()
-    backend.openvino_options = {}  # once AOTAutograd is asked for, all later calls have it
+    backend.openvino_options = {}  # after one use of AOTAutograd, all later calls would use it
     partitions = _Partitions(backend, execute, options)
     compiled = dynamo.compiled(function, partitions)
 
@@ -146,7 +146,7 @@ def build_backend(
 
 
 class _Partitions:
-    """The backend of OpenVINO. What it cannot compile, it leaves to Inductor, or runs in eager."""
+    """The backend of OpenVINO. Graphs that it cannot compile go to Inductor, or run in eager."""
 
     def __init__(self, backend: Any, execute: Any, options: Mapping[str, object]) -> None:
         self.backend, self.execute, self.options = backend, execute, options
@@ -179,7 +179,7 @@ class _Partitions:
 
 
 def _load() -> Any:
-    """Import OpenVINO. It changes a setting of Dynamo that torch 2.13 warns of, and ignores."""
+    """Import OpenVINO. It changes a setting of Dynamo; torch 2.13 ignores that, with a warning."""
     sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)
@@ -191,7 +191,7 @@ def _load() -> Any:
 
 
 def build_model(function: Function, inputs: Sequence[torch.Tensor], *, share: bool) -> Build:
-    """Export, convert and compile. Raises `Rejected` for what has no translation."""
+    """Export, convert and compile. Raises `Rejected` if an operator has no translation."""
     openvino = _load()
     module, exported = functional_module(function, inputs)
     _require_dtypes([*(x.dtype for x in inputs), *(y.dtype for y in module.results)])
@@ -210,7 +210,7 @@ def build_model(function: Function, inputs: Sequence[torch.Tensor], *, share: bo
     return Build(lambda *inputs: module.run(run, inputs), [], OPAQUE)
 
 
-# numpy has no such numbers, or a model has pairs for them.
+# Dtypes that numpy lacks, or that a model represents as pairs.
 NO_ARRAYS = (
     torch.bfloat16,
     torch.float8_e4m3fn,
@@ -222,7 +222,7 @@ NO_ARRAYS = (
 
 
 def _require_dtypes(dtypes: Sequence[torch.dtype]) -> None:
-    """Raises `Rejected` if an input or an output is no array of numpy."""
+    """Raises `Rejected` if an input or an output cannot be a numpy array."""
     dtype = next((dtype for dtype in dtypes if dtype in NO_ARRAYS), None)
     if dtype is not None:
         raise Rejected(f"no array of numpy has the numbers of an input or output: {dtype}")

@@ -16,19 +16,19 @@ _EXECUTE = f"{_BACKEND}.execute:openvino_execute"
 
 
 def _each(results: Any, change: Callable[[Any], Any]) -> Any:
-    """What is returned, one result or a list of them, each of which is changed."""
+    """The results, one or a list of them, after a change of each."""
     return [*map(change, results)] if isinstance(results, list) else change(results)
 
 
 @replaces_outside(f"{_BACKEND}.backend:make_fx")
 def _trace_functions(original: Callable[..., Any], graph: Any, **options: Any) -> Any:
-    """The trace has no writes but those to inputs at its end."""
+    """The trace has no writes except those to inputs at its end."""
     return original(functionalize(graph), **options)
 
 
 @replaces_outside(f"{_BACKEND}.op_support:OperatorSupport.is_node_supported")
 def _write_in_eager(original: Callable[..., bool], made: Any, modules: Any, node: Any) -> bool:
-    """No partition has those."""
+    """No partition has writes."""
     schema = getattr(node.target, "_schema", None)
     return not (schema is not None and schema.is_mutable) and original(made, modules, node)
 
@@ -42,7 +42,7 @@ openvino_writes_lost = together(_trace_functions, _write_in_eager)
 def openvino_outputs_reused(
     original: Callable[..., Any], graph: Any, *inputs: Any, **options: Any
 ) -> Any:
-    """Each call returns memory of its own. That of an input is another bug."""
+    """Each call returns its own memory. Memory shared with an input is another bug."""
     results = original(graph, *inputs, **options)
     given = {x.untyped_storage().data_ptr() for x in inputs if isinstance(x, torch.Tensor)}
     return _each(results, lambda y: y if y.untyped_storage().data_ptr() in given else y.clone())
@@ -54,7 +54,7 @@ def openvino_outputs_reused(
 def openvino_clone_shares(
     original: Callable[..., Any], graph: Any, *inputs: Any, **options: Any
 ) -> Any:
-    """What is returned shares no memory with an input, nor with what else is returned."""
+    """Outputs share no memory with inputs, nor with each other."""
     results = original(graph, *inputs, **options)
     taken = {x.untyped_storage().data_ptr() for x in inputs if isinstance(x, torch.Tensor)}
 
@@ -68,11 +68,11 @@ def openvino_clone_shares(
 
 
 # `fx_openvino` in openvino/frontend/pytorch/torchdynamo/backend.py calls `make_fx` with
-# `tracing_mode="fake"` while Dynamo compiles. A question about the strides of a tensor with gaps is
-# a guard then, on symbols that have no source in Dynamo. `x[1:, ::2]` is enough.
+# `tracing_mode="fake"` while Dynamo compiles. A query of the strides of a tensor with gaps then
+# adds a guard on symbols that have no source in Dynamo. `x[1:, ::2]` is enough.
 @replaces_outside(f"{_BACKEND}.backend:make_fx")
 def openvino_gap_guards(original: Callable[..., Any], graph: Any, **options: Any) -> Any:
-    """The trace has symbols of its own, and leaves no guards."""
+    """The trace has its own symbols, and leaves no guards."""
     trace = original(graph, **options)
 
     def apart(*inputs: Any) -> Any:
@@ -82,7 +82,7 @@ def openvino_gap_guards(original: Callable[..., Any], graph: Any, **options: Any
     return apart
 
 
-# numpy has no bfloat16. `openvino_execute` makes a tensor of torch of what numpy shows.
+# numpy has no bfloat16. `openvino_execute` converts numpy arrays to tensors of torch.
 @replaces_outside(_EXECUTE)
 def openvino_bfloat16_as_float16(
     original: Callable[..., Any], graph: Any, *inputs: Any, **options: Any

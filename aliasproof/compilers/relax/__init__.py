@@ -1,4 +1,4 @@
-"""Relax of TVM: its targets and how its graphs are read."""
+"""Relax of TVM: its targets, and readers of its graphs."""
 
 from aliasproof.plugins import CompilerPlugin
 

@@ -1,4 +1,4 @@
-"""Patches of Relax: a program is written in a way that does not meet the bug."""
+"""Patches of Relax: a program is written in a way that avoids the bug."""
 
 from __future__ import annotations
 

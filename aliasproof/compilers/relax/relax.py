@@ -1,8 +1,8 @@
 """Target *relax*: Relax of TVM, whose pass `DataflowUseInplaceCalls` puts calls in place.
 
-A program becomes a Relax function, in which nothing is written (`relax_capture`). The pass replaces
-some calls by kernels that compute into an operand. The result is run as ATen calls that share
-memory as Relax says (`relax_graph`).
+A program becomes a Relax function without writes (`relax_capture`). The pass replaces some calls by
+kernels that compute into an operand. The result runs as ATen calls that share memory as Relax says
+(`relax_graph`).
 """
 
 from __future__ import annotations
@@ -79,9 +79,9 @@ def build(
     by_functions: bool = False,
     by_machine: bool = False,
 ) -> Build:
-    """Capture the function with these inputs, run the pass and others, and take it as a graph.
+    """Capture the function with these inputs, run the pass and others, and convert it to a graph.
 
-    With `by_machine`, the virtual machine of TVM runs what it compiles of the module.
+    With `by_machine`, TVM compiles the module, and its virtual machine runs it.
     """
     # Imported here: TVM takes seconds, and may not be installed.
     from tvm import relax  # noqa: PLC0415
@@ -95,7 +95,7 @@ def build(
     for name in (IN_PLACE, *passes):
         after = getattr(relax.transform, name)()(after)
     if by_machine:
-        # Imported here, since the graph does without a compiler.
+        # Imported here, since the graph needs no compiler.
         from aliasproof.compilers.relax.relax_machine import machine_of  # noqa: PLC0415
 
         return Build(machine_of(after, function_of_values), [], MACHINE)
@@ -122,7 +122,7 @@ _BUILT = re.compile(
 
 
 def for_program(recipe: str, program: Program) -> str:
-    """A recipe with the module of a program, so that a script needs TVM and torch alone."""
+    """A recipe with the module of a program, so that a script needs only TVM and torch."""
     built = _BUILT.search(recipe)
     if built is None:
         return recipe
@@ -145,7 +145,7 @@ TARGET = Target(
 
 
 def _followed_by(name: str, *passes: str) -> Target:
-    """The target with other passes behind the one that puts calls in place."""
+    """The target with other passes after the one that puts calls in place."""
     return replace(
         TARGET,
         name=name,

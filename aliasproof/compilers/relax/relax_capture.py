@@ -1,10 +1,10 @@
 """A function of tensors as a Relax function, captured while it runs in eager.
 
 A dispatch mode sees each ATen call with real tensors, so sizes, strides and sharing are known. A
-call becomes an operator of Relax where there is one of the same meaning (`relax_forms`), and a
-packed function otherwise. Relax has values in place of memory: a write gives the tensor a new
-value, and other tensors on its storage are read from the contents of the storage, a vector that is
-put together when it is needed.
+call becomes an operator of Relax if there is an equivalent one (`relax_forms`), and a packed
+function otherwise. Relax has values in place of memory: a write gives the tensor a new value, and
+other tensors on its storage are read from the contents of the storage, a vector that is built on
+demand.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class StridedLayout:
 
     @property
     def overlaps_itself(self) -> bool:
-        """Whether two of its elements may be one in memory."""
+        """Whether two of its elements may share a location."""
         return overlaps_itself(Region(self.offset, self.sizes, self.strides, 1))
 
     @property
@@ -51,7 +51,7 @@ class StridedLayout:
 
     @property
     def is_dense(self) -> bool:
-        """Whether its elements follow each other without gaps, the last dim first."""
+        """Whether its elements are contiguous, the last dim first."""
         expected: list[int] = []
         stride = 1
         for size in reversed(self.sizes):
@@ -63,7 +63,7 @@ class StridedLayout:
 
 @dataclass(slots=True)
 class Contents:
-    """What a storage of `length` elements contains: a vector, and the writes that came after it.
+    """The contents of a storage of `length` elements: a vector, and later writes.
 
     `version` counts the writes.
     """
@@ -75,13 +75,13 @@ class Contents:
     version: int = 0
 
     def covers(self, layout: StridedLayout) -> bool:
-        """Whether a tensor of that layout has the elements of the storage in their order."""
+        """Whether a tensor of that layout has exactly the storage's elements, in their order."""
         return layout.is_dense and layout.numel == self.length
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """The value of a tensor as long as its storage has this version, and itself this layout."""
+    """The value of a tensor while its storage has this version, and the tensor this layout."""
 
     value: Value
     version: int
@@ -93,9 +93,10 @@ class Known:
 class Captured:
     """A function as lines. `parameters` and `written` name inputs of the function by storages.
 
-    A parameter is an input itself, or the contents of the storage of several: `prologue` says for
-    each which input it comes from, and the length of that storage or None. `epilogue` says the same
-    of the storages that the function writes, whose new contents follow its outputs.
+    A parameter is an input itself, or the contents of the storage of several inputs: for each
+    parameter, `prologue` has the input that it comes from, and the length of that storage or None.
+    `epilogue` has the same for the storages that the function writes, whose new contents follow its
+    outputs.
     """
 
     lines: Lines
@@ -120,10 +121,10 @@ class Captured:
         inputs: Sequence[Any],
         call: Callable[..., Any],
     ) -> Any:
-        """What `main` of the module returns, with the writes that Relax returns as values.
+        """Run `main` of the module, and apply the writes that Relax returns as values.
 
-        An input that shares its storage, or has gaps, is copied to a vector before. `call` makes
-        a call of an ATen operator, or a node of a graph for it.
+        An input that shares its storage, or has gaps, is first copied to a vector. `call` makes a
+        call of an ATen operator, or a node of a graph for it.
         """
 
         def storage(index: int, length: int) -> Any:
@@ -135,7 +136,7 @@ class Captured:
         ]
         values = main(arguments)
         if self.epilogue:
-            # A value may be in the memory of an input, and then it must outlive a write to it.
+            # A value may be in the memory of an input, and must then outlive a write to it.
             values = [call(aten.clone.default, it) for it in values]
         for (index, length), new in zip(self.epilogue, values[self.returned :], strict=False):
             old = inputs[index] if length is None else storage(index, length)
@@ -144,14 +145,14 @@ class Captured:
 
 
 class Capture(TorchDispatchMode):
-    """Collects the lines of all calls within it. Raises `Rejected` for what Relax cannot say."""
+    """Collects the lines of all calls within it. Raises `Rejected` for calls that Relax lacks."""
 
     def __init__(self, inputs: Sequence[torch.Tensor], spelling: Spelling) -> None:
         super().__init__()
         self.lines = Lines(spelling)
         self.inputs = list(inputs)
         self.known: dict[int, Known] = {}
-        self.kept: list[torch.Tensor] = []  # so that no other storage gets an address twice
+        self.kept: list[torch.Tensor] = []  # alive, so that no storage address is reused
         self.contents: dict[int, Contents] = {}
         self.parameters: list[RelaxParameter] = []
         self.prologue: list[tuple[int, int | None]] = []
@@ -179,7 +180,7 @@ class Capture(TorchDispatchMode):
         return value
 
     def contents_of(self, tensor: torch.Tensor) -> Contents:
-        """The contents of its storage, which are unwritten memory at first."""
+        """The contents of its storage, which are uninitialised at first."""
         if tensor.is_neg() or tensor.is_conj() or tensor.layout is not torch.strided:
             raise Rejected("Relax has no tensors with lazy bits, and no sparse ones")
         storage = tensor.untyped_storage()
@@ -248,7 +249,7 @@ class Capture(TorchDispatchMode):
         self.known[id(tensor)] = Known(value, version, StridedLayout.of(tensor), tensor)
 
     def _take(self, index: int, tensor: torch.Tensor) -> None:
-        """Make an input a parameter, or the storage of several."""
+        """Make an input a parameter, or make one from the storage of several inputs."""
         if tensor.untyped_storage()._cdata in self.contents:
             self.contents_of(tensor)
             return
@@ -269,7 +270,7 @@ class Capture(TorchDispatchMode):
     # --- calls ------------------------------------------------------------------------------------
 
     def _record(self, call: CapturedCall, result: Any) -> None:
-        """Add what a call computes, once it has run."""
+        """Add the results of a call, after it has run."""
         written = call.written
         if len({it.untyped_storage()._cdata for it in written}) != len(written):
             raise Rejected("a call writes two tensors on one storage")
@@ -288,7 +289,7 @@ class Capture(TorchDispatchMode):
         elif fresh:
             raise Rejected(f"{call.op} gives a view and a fresh tensor")
         else:
-            # What is no view of Relax is read from the storage when it is used.
+            # A result that is no view in Relax is read from the storage when it is used.
             views = [] if values is None or call.name not in VIEWS else values
             for tensor, value in zip(results, views, strict=False):
                 self._know(tensor, value)
@@ -320,7 +321,7 @@ def require_tensor(op: OpOverload, result: Any) -> torch.Tensor:
 
 
 def require_captured(op: OpOverload, args: Sequence[Any]) -> None:
-    """Raises `Rejected` for calls that no Relax function can make."""
+    """Raises `Rejected` for calls that a Relax function cannot contain."""
     if op.namespace not in ("aten", "prims"):
         raise Rejected(f"{op} may ask for the strides of its operands")
     if facts(op).random:

@@ -1,8 +1,8 @@
-"""The forms of ATen calls in Relax: an operator of the same meaning, or a packed function.
+"""The forms of ATen calls in Relax: an equivalent operator, or a packed function.
 
-A form is used if it computes the same by one operator: the dtypes of its operands are equal and are
-that of the result. Views are values here. `FORMS` has them by the name of the call without the sign
-of a write: `add` for `add.Tensor`, `add_.Tensor` and `add.out`.
+A form is used if one operator computes the same: the dtypes of its operands equal that of the
+result. Views are values here. `FORMS` has them by the name of the call without the mark of a write:
+`add` for `add.Tensor`, `add_.Tensor` and `add.out`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ aten = torch.ops.aten
 
 @dataclass(frozen=True, slots=True)
 class CapturedCall:
-    """An ATen call, and the values of its tensors, each of them once."""
+    """An ATen call, and the values of its tensors, each tensor once."""
 
     op: OpOverload
     args: Sequence[Any]
@@ -45,7 +45,7 @@ class CapturedCall:
 
     @property
     def name(self) -> str:
-        """The name of what it computes."""
+        """The name of the computation, without the mark of a write."""
         return str(self.op.overloadpacket.__name__).removesuffix("_")
 
     @property
@@ -73,7 +73,7 @@ class CapturedCall:
     ) -> list[Value]:
         """The new contents of the written tensors and the fresh results, by a packed function.
 
-        A result has its index among all that the call returns.
+        A result has its index among all outputs of the call.
         """
         index_of = {id(tensor): index for index, (tensor, _) in enumerate(self.operands)}
         template = tree_map(
@@ -94,7 +94,7 @@ def _listed(value: Any) -> Sequence[Any]:
 def packed(
     lines: Lines, call: OpaqueCall, operands: Sequence[Value], results: Sequence[torch.Tensor]
 ) -> list[Value]:
-    """The results of a packed function, which has a name of its own for each kind of call."""
+    """The results of a packed function, which has a distinct name for each kind of call."""
     name = next((name for name, other in lines.opaque.items() if other == call), None)
     if name is None:
         name = f"{OPAQUE}{call.op.overloadpacket.__name__}.{len(lines.opaque)}"
@@ -114,7 +114,7 @@ def packed(
 def opaque_line(
     lines: Lines, op: OpOverload, operands: Sequence[Value], rest: Sequence[Any], like: torch.Tensor
 ) -> Value:
-    """The result of a call of tensors and other arguments, in a tensor like another one."""
+    """The result of a call on tensors and other arguments, with the type of another tensor."""
     template = (*(OperandPlace(index) for index in range(len(operands))), *rest)
     return packed(lines, OpaqueCall(op, (template, {}), (), (0,)), operands, [like])[0]
 
@@ -140,7 +140,7 @@ def _elementwise(make: Callable[..., Any]) -> Form:
 
 
 def _is_exact(operand: Any, dtype: torch.dtype) -> bool:
-    """Whether an operand is of that dtype, or a number that eager computes with as if it were."""
+    """Whether an operand has that dtype, or is a number that eager treats as if it had."""
     if isinstance(operand, torch.Tensor):
         return operand.dtype == dtype
     if dtype in (torch.float32, torch.float64):
@@ -184,7 +184,7 @@ def _line(
 
 
 def _inexact(form: Form) -> Form:
-    """The form for floating-point results alone: integers are divided to floats in ATen."""
+    """The form only for floating-point results: ATen divides integers to floats."""
 
     def only(call: CapturedCall, results: Sequence[torch.Tensor]) -> list[Value] | None:
         return form(call, results) if results[0].is_floating_point() else None
@@ -193,14 +193,14 @@ def _inexact(form: Form) -> Form:
 
 
 def _fill(call: CapturedCall, results: Sequence[torch.Tensor]) -> list[Value] | None:
-    """A constant with the contents that the call left in eager, which depend on no tensor."""
+    """A constant with the contents that eager computed, which depend on no tensor."""
     if any(isinstance(it, torch.Tensor) for it in call.args[1:]):
         return None
     return [call.lines.constant(results[0])]
 
 
 def _copy(call: CapturedCall, results: Sequence[torch.Tensor]) -> list[Value] | None:
-    """The other tensor, in the dtype and of the sizes of the first."""
+    """The other tensor, with the dtype and sizes of the first."""
     source, result = call.argument("src") if call.name == "copy" else call.args[0], results[0]
     if not isinstance(source, torch.Tensor):
         return None
@@ -216,7 +216,7 @@ def _copy(call: CapturedCall, results: Sequence[torch.Tensor]) -> list[Value] | 
 
 
 def _joined(make: Callable[..., Any]) -> Form:
-    """`concat` or `stack`, of a tuple that is bound before."""
+    """`concat` or `stack`, on a tuple that is bound first."""
 
     def form(call: CapturedCall, results: Sequence[torch.Tensor]) -> list[Value] | None:
         tensors, dim = call.argument("tensors"), call.argument("dim")
@@ -289,7 +289,7 @@ def _select(call: CapturedCall, results: Sequence[torch.Tensor]) -> list[Value] 
 
 
 def _split(call: CapturedCall, results: Sequence[torch.Tensor]) -> list[Value] | None:
-    """`split` and `unbind`: the fields of a tuple, which are taken where they are used."""
+    """`split` and `unbind`: the fields of a tuple, which are taken at each use."""
     tensor, dim = call.args[0], call.argument("dim")
     unbound = call.name == "unbind"
     sizes = [1 if unbound else it.shape[dim] for it in results]
@@ -324,7 +324,7 @@ def _flip(call: CapturedCall, results: Sequence[torch.Tensor]) -> list[Value] | 
 
 
 def _rsub(call: CapturedCall, results: Sequence[torch.Tensor]) -> list[Value] | None:
-    """The difference from a number, which is on the left unless the spelling wants it last."""
+    """The difference from a number, on the left unless the spelling puts numbers last."""
     last = call.lines.spelling.numbers_last and not isinstance(call.args[1], torch.Tensor)
     make = (lambda x, y: R.add(R.negative(x), y)) if last else (lambda x, y: R.subtract(y, x))
     return _elementwise(make)(call, results)

@@ -1,9 +1,10 @@
 """A Relax function as a graph of ATen calls, which shares memory as Relax says.
 
-- A call of `call_tir_inplace` writes its result into the operand that it names, and *is* it then.
-- What the VM makes a view of is a view: "reshape-like" operators, that is those with the elements
+- A call of `call_tir_inplace` writes its result into the operand that it names, and returns that
+  operand.
+- A call that the VM turns into a view is a view: "reshape-like" operators, which keep the elements
   of their operand in the same order (`RewriteDataflowReshape`).
-- All other operators give fresh, dense tensors.
+- All other operators return fresh, dense tensors.
 """
 
 from __future__ import annotations
@@ -54,11 +55,11 @@ _ELEMENTWISE = {
 
 
 class GraphOfRelax:
-    """Makes the graph of the function `main` of a module."""
+    """Converts the function `main` of a module to a graph."""
 
     def __init__(self, module: Any, before: Any, lines: Lines) -> None:
         self.module, self.lines = module, lines
-        # A call in place has a kernel in place of its operator, and is bound to the same variable.
+        # In-place calls have a kernel instead of an operator, and are bound to the same variable.
         self.operators = {
             it.var: it.value for block in before["main"].body.blocks for it in block.bindings
         }
@@ -70,16 +71,16 @@ class GraphOfRelax:
         return self.graph.call_function(op, args)
 
     def fresh(self, op: Any, *args: Any) -> fx.Node:
-        """A call whose result is a view in ATen, and dense memory of its own in Relax."""
+        """A call whose result is a view in ATen, and separate dense memory in Relax."""
         return self.dense(self.call(op, *args))
 
     def dense(self, node: fx.Node) -> fx.Node:
-        """A copy of a tensor, whose elements follow each other."""
+        """A contiguous copy of a tensor."""
         kwargs: dict[str, Any] = {"memory_format": torch.contiguous_format}
         return self.graph.call_function(aten.clone.default, (node,), kwargs)
 
     def function(self, function: Any, arguments: Sequence[Made]) -> Made:
-        """What a function returns for these arguments."""
+        """The result of a function for these arguments."""
         self.made.update(zip(function.params, arguments, strict=True))
         for block in function.body.blocks:
             for binding in block.bindings:
@@ -135,14 +136,14 @@ class GraphOfRelax:
         sizes = shape_of(var.ty)
         if name == "astype" and not keeps_order(name, call, sizes):
             return self.graph.call_function(aten._to_copy.default, (operand,), {"dtype": dtype})
-        if keeps_order(name, call, sizes):  # as `RewriteDataflowReshape` finds out
+        if keeps_order(name, call, sizes):  # as `RewriteDataflowReshape` decides
             (operand,) = operand if isinstance(operand, tuple) else (operand,)
             return self.call(aten.reshape.default, operand, sizes)
         op, rest = MOVES[name](call, sizes)
         return self.fresh(op, operand, *rest)
 
     def parts(self, call: Any, operand: Any) -> Made:
-        """The fields of `split`, each in memory of its own."""
+        """The fields of `split`, each in separate memory."""
         dim, ends = int(call.attrs.axis), integers(call.attrs.indices_or_sections)
         size = int(call.args[0].ty.shape[dim])
         if not isinstance(ends, list):
@@ -151,7 +152,7 @@ class GraphOfRelax:
         return tuple(self.fresh(aten.slice.Tensor, operand, dim, *both) for both in bounds)
 
     def elementwise(self, name: str, operands: Sequence[Any]) -> fx.Node:
-        """An operator of nodes, and of numbers that are constants without dims."""
+        """An operator on nodes, and on numbers that are constants without dims."""
         given = [self.number(it) if _is_number(it) else it for it in operands]
         if name == "subtract" and not isinstance(given[0], fx.Node):
             return self.call(aten.rsub.Scalar, *reversed(given))
@@ -161,9 +162,9 @@ class GraphOfRelax:
         return self.lines.numbers[torch.utils.dlpack.from_dlpack(value.value).data_ptr()][0]
 
     def in_place(self, call: Any, before: Any) -> Made:
-        """A kernel that computes into one of its operands, which is then its result.
+        """A kernel that computes into one of its operands, which is its result.
 
-        The kernel has numbers of the operator that it replaces in its code.
+        The kernel's code contains the numbers of the operator that it replaces.
         """
         operands = [self.value(it, None) for it in call.args[1].fields]
         given = iter(operands)
@@ -173,7 +174,7 @@ class GraphOfRelax:
         return self.call(aten.copy_.default, operands[index], result)
 
     def packed(self, call: OpaqueCall, operands: Sequence[Any], *, in_place: bool = False) -> Made:
-        """The ATen call of a packed function, on copies of what it writes unless in place."""
+        """The ATen call of a packed function, on copies of its written operands unless in place."""
         operands = list(operands)
         for index in () if in_place else call.written:
             operands[index] = self.call(aten.clone.default, operands[index])
@@ -190,7 +191,7 @@ class GraphOfRelax:
 
 
 def _is_number(argument: Any) -> bool:
-    """Whether kernels have the argument in their code: a constant without dims."""
+    """Whether kernels contain the argument in their code: a constant without dims."""
     return isinstance(argument, tvm.ir.GenericConst) and not argument.ty.shape
 
 

@@ -1,8 +1,8 @@
 """Targets *relax-import* and *relax-import-plain*: exported programs through the frontend of TVM.
 
-`from_exported_program` takes a program of `torch.export`. By default it is decomposed first, which
-makes it functional, and the new contents of what the function writes are outputs of its graph. The
-plain target leaves that out, so that the frontend sees the writes themselves.
+`from_exported_program` takes a program of `torch.export`. By default, the program is decomposed
+first, which makes it functional: the new contents of written tensors are outputs of its graph. The
+plain target skips that, so that the frontend sees the writes themselves.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def build(function: Function, inputs: Sequence[torch.Tensor], *, decomposed: boo
     main, returned = run_by_machine(module), program.call_spec.out_spec
 
     def run(*given: torch.Tensor) -> object:
-        # TVM wants its arguments aligned, which a part of a storage is not.
+        # TVM needs aligned arguments, and a part of a storage may not be aligned.
         values = main([it.clone(memory_format=torch.contiguous_format) for it in given])
         return returned.unflatten(values[: returned.num_leaves])
 

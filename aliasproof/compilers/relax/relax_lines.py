@@ -1,7 +1,7 @@
 """A Relax function before it is built: its lines, and the module that a `BlockBuilder` makes of it.
 
-Tuples are bound as early as their fields are there, and a field of a tuple is taken anew at each
-use: Relax allows both, and its passes must keep track of what they share.
+Tuples are bound as soon as their fields exist, and a field of a tuple is taken anew at each use:
+Relax allows both, and its passes must track the aliases.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from aliasproof.ir.errors import Rejected
 
 # --- relax moves ----------------------------------------------------------------------------------
 #
-# Operators of Relax that move elements, as ATen calls, and those that the VM makes a view of.
+# Operators of Relax that move elements, as ATen calls, and those that the VM turns into views.
 #
-# `RewriteDataflowReshape` proves of each kernel whether it copies the elements of its operand in
-# their order, whatever operator it was, and then its result shares the memory of the operand.
+# `RewriteDataflowReshape` proves for each kernel of any operator whether it copies the elements of
+# its operand in their order; then the result shares the memory of the operand.
 
 
 aten = torch.ops.aten
@@ -62,7 +62,7 @@ MOVES: dict[str, Callable[[Any, list[int]], tuple[Any, list[Any]]]] = {
 }
 
 
-# An operator with this number is removed from its kernel, which copies what is left.
+# An operator with this number is removed from its kernel, which then only copies.
 NEUTRAL = {"multiply": 1, "divide": 1, "add": 0, "subtract": 0}
 
 
@@ -75,7 +75,7 @@ def copies_operand(name: str, call: Any) -> bool:
 
 
 def keeps_order(name: str, call: Any, sizes: list[int]) -> bool:
-    """Whether the elements of the only operand are all there, in their order: a view in the VM."""
+    """Whether the call returns all elements of its only operand in order: a view in the VM."""
     if name in RESHAPES:
         return True
     of = call.args[0].ty
@@ -115,8 +115,8 @@ DTYPES = {
         *(torch.int8, torch.int16, torch.int32, torch.int64),
     )
 }
-IN_PLACE = ".in_place"  # ends the name of one that computes into an operand
-OPAQUE = "aliasproof."  # begins the name of a packed function that calls ATen
+IN_PLACE = ".in_place"  # suffix of the name of a function that computes into an operand
+OPAQUE = "aliasproof."  # prefix of the name of a packed function that calls ATen
 
 
 @dataclass(eq=False, slots=True)
@@ -129,9 +129,9 @@ class RelaxParameter:
 
 @dataclass(eq=False, slots=True)
 class Line:
-    """A binding: `make` gives its expression from those of its operands.
+    """A binding: `make` returns its expression, given those of its operands.
 
-    It may be a `constant`. `fresh` says that its memory is its own. `consuming` gives the same
+    It may be a `constant`. `fresh` says that it has its own memory. `consuming` returns the same
     expression, which takes the memory of the operand with the index `consumed` for its result.
     """
 
@@ -158,8 +158,8 @@ Value: TypeAlias = RelaxParameter | Line | Item
 class OpaqueCall:
     """An ATen call that Relax sees as a packed function.
 
-    `template` are its arguments, with an `OperandPlace` for each tensor. It returns the new
-    contents of the operands with the indices in `written`, then the results with those in
+    `template` has its arguments, with an `OperandPlace` for each tensor. The function returns the
+    new contents of the operands with the indices in `written`, then the results with the indices in
     `results`. Without `several`, the ATen call returns one tensor.
     """
 
@@ -181,9 +181,9 @@ class OperandPlace:
 class Lines:
     """The lines of a function, in their order.
 
-    `opaque` has what its packed functions do, by their names. `numbers` has the numbers that are
-    constants without dims, with the tensors, by the addresses of these. `given` are constants that
-    are passed as arguments after the parameters.
+    `opaque` maps the names of packed functions to their calls. `numbers` has the constants without
+    dims, with their tensors, by the addresses of these. `given` are constants that are passed as
+    arguments after the parameters.
     """
 
     spelling: Spelling
@@ -193,7 +193,7 @@ class Lines:
     given: list[torch.Tensor] = field(default_factory=list)
 
     def constant(self, tensor: torch.Tensor) -> Line:
-        """Add a constant, which is a copy."""
+        """Add a copy of a tensor as a constant."""
         copied = tensor.detach().clone(memory_format=torch.contiguous_format)
         line = Line(lambda: constant(copied), (), copied)
         self.lines.append(line)
@@ -259,7 +259,7 @@ class _ModuleOfLines:
                 for line in self.lines.lines:
                     if line not in self.made:
                         self.made[line] = self.builder.emit(self.expression(line))
-                # TVMScript cannot say an empty tuple.
+                # TVMScript has no empty tuple.
                 values = [self.use(value) for value in self.outputs] or [relax.const(0)]
                 outputs = relax.Tuple(values)
                 result = self.builder.emit_output(outputs)
@@ -276,7 +276,7 @@ class _ModuleOfLines:
         return field
 
     def expression(self, line: Line) -> Expression:
-        """What a line binds."""
+        """The expression that a line binds."""
         by_functions = self.lines.spelling.by_functions
         if by_functions and line.consuming is not None and self.may_consume(line):
             return line.consuming(*map(self.use, line.operands))
@@ -288,14 +288,14 @@ class _ModuleOfLines:
         return self.as_reshape(made) if self.lines.spelling.known_views else made
 
     def may_consume(self, line: Line) -> bool:
-        """Whether nothing else uses an operand of a line, or what shares its memory."""
+        """Whether an operand of a line, and its aliases, have no other use."""
         operand = line.operands[line.consumed]
         used = [value for it in self.lines.lines for value in it.operands]
         once = (*used, *self.outputs).count(operand) == 1
         return once and isinstance(operand, Line) and operand.fresh
 
     def as_reshape(self, made: Expression) -> Expression:
-        """A call that keeps the order of the elements of its operand, as the call of `reshape`."""
+        """A call that keeps the order of the elements of its operand, as a call of `reshape`."""
         if not isinstance(made, relax.Call) or not hasattr(made.op, "name"):
             return made
         name, made = made.op.name.removeprefix("relax."), self.builder.normalize(made)

@@ -19,7 +19,7 @@ TARGET = "llvm"
 
 
 def as_torch(tensor: Any) -> torch.Tensor:
-    """A tensor of TVM in its own memory."""
+    """A copy of a tensor of TVM."""
     shared: torch.Tensor = torch.utils.dlpack.from_dlpack(tensor)
     return shared
 
@@ -38,7 +38,7 @@ def run_by_machine(module: Any) -> Callable[[Sequence[torch.Tensor]], list[torch
 
 def machine_of(module: Any, captured: Captured) -> Callable[..., object]:
     """The function, with the writes into its inputs that Relax returns as values."""
-    # The machine looks packed functions up when it is made, so another one may have their names.
+    # The machine looks up packed functions when it is made, so their names may be reused later.
     for name, call in captured.lines.opaque.items():
         for named, packed in ((name, run_packed), (name + IN_PLACE, run_in_place)):
             tvm_ffi.register_global_func(named, functools.partial(packed, call), override=True)
@@ -54,7 +54,7 @@ def machine_of(module: Any, captured: Captured) -> Callable[..., object]:
 
 
 def run_packed(call: OpaqueCall, *tensors: Any) -> None:
-    """Run the ATen call of a packed function; the last tensors are for what it returns."""
+    """Run the ATen call of a packed function; the last tensors receive its results."""
     given = [as_torch(it) for it in tensors]
     count = len({it for it in tree_leaves(call.template) if isinstance(it, OperandPlace)})
     operands = [it.clone() for it in given[:count]]
@@ -65,13 +65,13 @@ def run_packed(call: OpaqueCall, *tensors: Any) -> None:
 
 
 def run_in_place(call: OpaqueCall, *tensors: Any) -> Any:
-    """Run the ATen call of a packed function, and give the tensor that it wrote."""
+    """Run the ATen call of a packed function, and return the tensor that it wrote."""
     called(call, [as_torch(it) for it in tensors])
     return tensors[call.written[0]]
 
 
 def called(call: OpaqueCall, operands: Sequence[torch.Tensor]) -> object:
-    """What the ATen call returns for these operands."""
+    """The result of the ATen call for these operands."""
     args, kwargs = tree_map(
         lambda it: operands[it.index] if isinstance(it, OperandPlace) else it, call.template
     )

@@ -1,6 +1,6 @@
 """The Relax function of a program as a script, which needs TVM, and torch for the inputs.
 
-What the graph of target *relax* shows, the virtual machine of TVM has to show, too.
+The virtual machine of TVM must show the same difference as the graph of target *relax*.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def _module(function: Captured) -> str:
     script = function.module().script()
     lines = [line for line in script.splitlines() if not line.startswith("#")]
     text = "\n".join(lines).strip()
-    # Types are inferred, and make lines long.
+    # Types are inferred, and would make lines long.
     text = re.sub(r"(?m)^( +\w+): R\.\w+\(.*?\) = (?=[^=]*$)", r"\1 = ", text)
     text = re.sub(r"(def main\(.*\)) -> .*:$", r"\1:", text, flags=re.MULTILINE)
     text = re.sub(r'metadata\["ir\.GenericConst"\]\[(\d+)\]', r"R.const(C\1)", text)
@@ -112,7 +112,7 @@ def _packed(name: str, call: OpaqueCall) -> str:
 
 
 class _Text:
-    """An expression, which is printed as it is."""
+    """An expression that is printed unchanged."""
 
     def __init__(self, text: str) -> None:
         self.text = text

@@ -1,6 +1,6 @@
-"""How functions are written in Relax (target *relax*), where there are several ways.
+"""How functions are written in Relax (target *relax*), if there are several ways.
 
-A patch of a known bug of TVM writes them in a way that does not meet it.
+A patch of a known bug of TVM chooses a way that avoids the bug.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from dataclasses import dataclass, replace
 class Spelling:
     """Switches, each of which is off by default.
 
-    `by_functions`: constants are what private functions return. The rest are for patches.
-    `fields_once`: a field of a tuple is taken once. `tuples_late`: a tuple is bound where it is
-    used. `known_views`: what keeps the order of elements is a reshape. `numbers_last`: no operator
-    has a number before a tensor. `constants_given`: constants are arguments. `results_given`: the
-    same where private functions would return them.
+    `by_functions`: private functions return the constants. The other switches are for patches.
+    `fields_once`: a field of a tuple is taken once. `tuples_late`: a tuple is bound at its use.
+    `known_views`: calls that keep the order of elements are reshapes. `numbers_last`: no operator
+    has a number before a tensor. `constants_given`: constants are arguments. `results_given`: only
+    constants that private functions would return are arguments.
     """
 
     by_functions: bool = False
@@ -34,13 +34,13 @@ _NOW = [Spelling()]
 
 
 def spelling() -> Spelling:
-    """How functions are written now."""
+    """The present switches."""
     return _NOW[-1]
 
 
 @contextlib.contextmanager
 def spelled(switch: str) -> Iterator[None]:
-    """Switch one on while this is entered."""
+    """Turn on a switch within this context."""
     _NOW.append(replace(spelling(), **{switch: True}))
     yield
     _NOW.pop()
