@@ -1,4 +1,5 @@
 """Patches of compilers for known bugs: one module per layer, as in `corpus/bugs`."""
 
-# Imported first: modules of `torch._functorch._aot_autograd` alone import themselves in a circle.
+# Imported first: if they come first, modules of `torch._functorch._aot_autograd` import in a
+# circle.
 from torch._functorch import aot_autograd  # noqa: F401

@@ -26,13 +26,13 @@ from aliasproof.ir.schemas import facts
 aten = torch.ops.aten
 
 # Describes to AOTAutograd a function whose inputs were merged into synthetic bases. Its second
-# operand says for each input what became of it: its new index, or the base and a view of it.
+# operand says for each input its new index, or its base and the view of the base.
 _MERGED_INPUTS = "torch._functorch._aot_autograd.runtime_wrappers:create_synthetic_base_metadata"
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The layout of a tensor, with the methods of a tensor. `base` is that of its base."""
+    """The layout of a tensor, with the methods of a tensor. `base` is the layout of its base."""
 
     sizes: Any
     strides: Any
@@ -50,10 +50,10 @@ class Layout:
 
 
 def layout_of_value(tensor: Any, base: Layout | None = None) -> Layout:
-    """The layout of the value that a functional tensor has now.
+    """The layout of the present value of a functional tensor.
 
-    Its own layout can be that of an earlier value: a write replaces the value of a base, and the
-    functional op chooses the layout. Views are computed again from the new value.
+    The tensor's own layout can be that of an earlier value: a write replaces the value of a base,
+    and the functional op chooses the layout. Views are recomputed from the new value.
     """
     if isinstance(tensor, FunctionalTensor):
         torch._functionalize_sync(tensor.elem)
@@ -67,8 +67,8 @@ def synthetic_base_views(
 ) -> Any:
     """Outputs that are views of a merged input are made from their sizes, strides and offset.
 
-    That is the correction of pytorch/pytorch#198097. No sizes and strides make a view of another
-    dtype, so such a view is replayed.
+    This is the fix of pytorch/pytorch#198097. A view of another dtype has no such sizes and
+    strides, so it is replayed.
     """
     outputs = [
         replace(info, view_meta_sequence=None)
@@ -89,10 +89,10 @@ def _changes_dtype(views: Any) -> bool:
 
 @replaces(_MERGED_INPUTS)
 def renumbered_input(original: Function, metadata: Any, merged: Sequence[Any], *rest: Any) -> Any:
-    """An output that is an input which was not merged stays that input.
+    """An output that is an unmerged input stays that input.
 
-    Torch takes a new index of the input for a new base, but inputs also move when others are
-    merged.
+    Torch takes a new index of the input as a sign of a new base, but inputs also move when others
+    are merged.
     """
     created, indices = original(metadata, merged, *rest)
     outputs = list(created.output_info)
@@ -102,7 +102,7 @@ def renumbered_input(original: Function, metadata: Any, merged: Sequence[Any], *
     return replace(created, output_info=outputs), indices
 
 
-# A function of `torch._prims` gets this code and its own globals, so no name of ours is used here.
+# A function of `torch._prims` gets this code with its own globals, so it uses no name of ours.
 def _meta(
     input: torch.Tensor,  # noqa: A002 - the parameter is named so in torch
     src: torch.Tensor,
@@ -116,11 +116,12 @@ def _meta(
 @Patch
 @contextlib.contextmanager
 def as_strided_scatter_meta() -> Iterator[None]:
-    """The meta function asks nothing of the storage: the kernel does, and eager has run it.
+    """The meta function does not check the storage: the kernel does, and it ran in eager.
 
     Torch compares with the number of elements of the input, but its storage can be longer.
     """
-    # The code is replaced and not the function, since other modules have the function already.
+    # The code is replaced, not the function, since other modules have imported the function
+    # already.
     function, code = _prims._as_strided_scatter_meta, _prims._as_strided_scatter_meta.__code__
     function.__code__ = _meta.__code__
     try:
@@ -133,7 +134,7 @@ def as_strided_scatter_meta() -> Iterator[None]:
 def bernoulli_in_order(original: Function, x: torch.Tensor, *args: Any) -> torch.Tensor:
     """The tensor is written through a view whose indices are in memory order.
 
-    The result of `bernoulli.p` is contiguous whatever its operand is.
+    The result of `bernoulli.p` is contiguous, whatever its operand is.
     """
     original(x.permute(sorted(range(x.dim()), key=x.stride, reverse=True)), *args)
     return x
@@ -147,7 +148,7 @@ _AT_ONCE = 16
 def normal_of_strided(original: Function, x: torch.Tensor, *args: Any) -> torch.Tensor:
     """The numbers of a tensor with gaps are drawn one by one, in memory order.
 
-    On the CPU, the kernel draws so for what is not contiguous, and for a few elements.
+    On the CPU, the kernel does so for tensors that are not contiguous, or have few elements.
     """
     in_memory_order = x.permute(sorted(range(x.dim()), key=x.stride, reverse=True))
     if in_memory_order.is_contiguous():
@@ -170,7 +171,7 @@ def lost_strides(
     args: tuple[Any, ...] = (),
     kwargs: dict[str, Any] | None = None,
 ) -> Any:
-    """After each op under AOTAutograd, what it wrote has the strides that it had before.
+    """After each op under AOTAutograd, written tensors have their old strides again.
 
     Torch replaces the written tensor with the result of the functional op, whatever its strides.
     """
@@ -188,7 +189,7 @@ def lost_strides(
 
 def _written_tensors(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
     """The functional tensors, as C++ sees them, that the op writes."""
-    if torch.Tag.inplace_view in op.tags:  # it writes metadata, so its strides may change
+    if torch.Tag.inplace_view in op.tags:  # it writes metadata, so it may change strides
         return []
     arguments = op._schema.arguments
     given = dict(enumerate(args))
@@ -218,9 +219,9 @@ _OVERLAP_MODULES = (
 def overlap_of_item_sizes(
     original: Callable[..., set[int]], tensors: Sequence[torch.Tensor], **options: Any
 ) -> set[int]:
-    """Tensors of two item sizes overlap if the bytes from their first to their last element do.
+    """Tensors of two item sizes overlap if their extents, from first to last byte, overlap.
 
-    Where AOTAutograd sees that inputs of two dtypes overlap, it refuses to write them, as its error
+    If AOTAutograd sees that inputs of two dtypes overlap, it refuses to write them, as its error
     says.
     """
     overlapping = original(tensors, **options)
@@ -239,7 +240,7 @@ def _bytes_meet(first: torch.Tensor, second: torch.Tensor) -> bool:
 
 
 def _extent(tensor: torch.Tensor) -> tuple[Any, Any]:
-    """The first byte in the storage, and the one after the last."""
+    """The first byte in the storage, and the end after the last one."""
     sizes = zip(tensor.shape, tensor.stride(), strict=True)
     last = tensor.storage_offset() + sum((size - 1) * stride for size, stride in sizes)
     return tensor.storage_offset() * tensor.itemsize, (last + 1) * tensor.itemsize
@@ -251,8 +252,8 @@ def returned_write_beside_another(
 ) -> Any:
     """The graph returns the new contents of an input, and not the input in their place.
 
-    In `create_functionalized_fn`, torch stores the input at the index of the output. Before the
-    outputs, a training graph returns the inputs that are written outside the graph.
+    In `create_functionalized_fn`, torch stores the input at the index of the output. A training
+    graph returns, before the outputs, the inputs that are written outside the graph.
     """
     if meta.num_mutated_inp_runtime_indices:
         meta = replace(meta, output_info=[_as_alias(info) for info in meta.output_info])
@@ -269,10 +270,10 @@ def _as_alias(info: Any) -> Any:
 def tangents_of_merged_inputs(
     original: Function, metadata: Any, merged: Sequence[Any], *rest: Any
 ) -> Any:
-    """The gradients of all written inputs make room for those of the bases.
+    """The gradients of the bases replace the gradients of all written inputs.
 
     In `create_synthetic_base_metadata`, torch drops as many gradients as there are bases, but there
-    was one for each written input.
+    is one for each written input.
     """
     created, indices = original(metadata, merged, *rest)
     before, after = _gradient_count(metadata), _gradient_count(created)
@@ -288,10 +289,10 @@ def _gradient_count(metadata: Any) -> int:
 
 @replaces("torch:_functionalize_is_multi_output_view")
 def multi_output_view_of_written(original: Callable[..., bool], tensor: torch.Tensor) -> bool:
-    """AOTAutograd takes results of `split` and `unbind` for ordinary views.
+    """AOTAutograd treats results of `split` and `unbind` as ordinary views.
 
-    Torch returns them as the graph computes them, since autograd allows no writes to them. They
-    are views of the new contents then, and these are copied to the input.
+    Torch returns the graph's own results, since autograd allows no writes to them. These are views
+    of the new contents, which are later copied to the input.
     """
     return False
 
@@ -314,17 +315,17 @@ def renumbered_outputs(original: Function, metadata: Any, merged: Sequence[Any],
         now if before.output_type in _OF_INPUTS else replace(now, base_idx=before.base_idx)
         for before, now in zip(metadata.output_info, created.output_info, strict=False)
     ]
-    # Behind them are inputs whose metadata change.
+    # Inputs with changed metadata come after them.
     added = created.output_info[len(restored) :]
     return replace(created, output_info=[*restored, *added]), indices
 
 
 @replaces("torch._functorch.partitioners:force_save_bw_mutation_src")
 def recomputed_from_written(original: Function, joint: fx.GraphModule) -> Any:
-    """What is computed from an input that the graph writes is saved for the backward graph.
+    """A result that depends on an input which the graph writes is saved for the backward graph.
 
-    That is the correction of pytorch/pytorch#197039. Torch recomputes what is cheap, and takes
-    each input to be the same in the backward pass.
+    This is the fix of pytorch/pytorch#197039. Torch recomputes cheap results, and assumes that each
+    input is the same in the backward pass.
     """
     from torch.utils.checkpoint import CheckpointPolicy
 
@@ -371,10 +372,10 @@ def custom_slice_by_zero(original: Function, base: torch.Tensor, tensor: torch.T
 def custom_view_of_new_base(
     original: Function, names: list[str], types: Any, kwargs: dict[str, Any], bases: Any
 ) -> None:
-    """Views are described by the layouts of the values that they have now.
+    """Views are described by the layouts of their present values.
 
-    Torch describes a view by the layout that it had when it was taken. A write in between replaces
-    the base with a new tensor, in a storage of its own.
+    Torch describes a view by its layout when it was taken. A later write replaces the base with a
+    new tensor, in its own storage.
     """
     given = {name: kwargs[name] for name in names}
     kwargs |= {name: _layouts(argument) for name, argument in given.items()}
@@ -414,13 +415,13 @@ def custom_result_unwritten(
 def cond_foreach(original: Function, branch: fx.GraphModule) -> Any:
     """The analysis of a branch sees a write for each tensor of a written list.
 
-    It expects that each written argument is a tensor.
+    Torch assumes that each written argument is a tensor.
     """
     return original(_with_single_writes(branch))
 
 
 def _with_single_writes(branch: fx.GraphModule) -> fx.GraphModule:
-    """The branch, where each `_foreach_` call that writes is many calls that write one tensor."""
+    """The branch in which each writing `_foreach_` call is one call per written tensor."""
     changed = copy.copy(branch)
     changed.graph = copy.deepcopy(branch.graph)
     for node in list(changed.graph.nodes):
@@ -443,17 +444,17 @@ def cond_operands_share(
     false: Callable[..., Any],
     operands: Sequence[Any],
 ) -> Any:
-    """Operands that share a storage go into the branches as one base, and are its views there.
+    """Operands that share a storage go into the branches as one base, and become views of it there.
 
-    Torch gives a branch a new tensor for each operand that a branch writes, and the old tensors of
-    all others. It then functionalizes the branches, where each operand is a tensor of its own.
+    Torch gives a branch a new tensor for each operand that a branch writes, and the old tensors for
+    all others. It then functionalizes the branches, as if no operands shared memory.
     """
     bases, on_views = _on_bases(operands)
     return original(mode, predicate, on_views(true), on_views(false), bases)
 
 
 def _on_bases(operands: Sequence[Any]) -> tuple[list[Any], Callable[..., Any]]:
-    """The operands without those that share a storage, and how a branch gets them all.
+    """The operands without those that share a storage, and a function that gives a branch all.
 
     Only operands of the dtype of their base become views of it.
     """
@@ -470,7 +471,7 @@ def _on_bases(operands: Sequence[Any]) -> tuple[list[Any], Callable[..., Any]]:
         bases[index:] = bases[index:] or [base]
         places.append((index, layout))
     if all(layout is None for _, layout in places):
-        # The branches stay what they are: other patches look at them.
+        # The branches are not changed: other patches inspect them.
         return list(operands), lambda branch: branch
 
     def on_views(branch: Callable[..., Any]) -> Callable[..., Any]:
@@ -509,8 +510,8 @@ def hidden_write_copied_back() -> Iterator[None]:
     """An input whose writes autograd does not see is written back as a leaf is.
 
     Such writes are under `no_grad`, to a detached view, or by a custom operator. Torch copies to a
-    detached leaf, since autograd would raise. For other inputs, the copy becomes the `grad_fn`, and
-    the gradient of what was copied is zero.
+    detached leaf, since autograd would raise. For other inputs, the copy becomes the `grad_fn`, so
+    the gradient of the copied contents is zero.
     """
     changed: list[Any] = []
 
@@ -540,7 +541,7 @@ def detached_view_replayed(original: Function, info: Any, **fields: Any) -> None
     """
     from torch._functorch._aot_autograd.schemas import OutputType
 
-    # A view of an output in the sense of autograd requires gradients as its base does.
+    # If a view of an output is also a view for autograd, it requires gradients as its base does.
     of_output = fields["output_type"] is OutputType.alias_of_intermediate_base_is_user_output
     if of_output and not fields["requires_grad"]:
         fields["view_meta_sequence"] = None
@@ -549,7 +550,7 @@ def detached_view_replayed(original: Function, info: Any, **fields: Any) -> None
 
 @replaces("torch:_functionalize_has_metadata_mutation")
 def set_within_storage(original: Function, tensor: torch.Tensor) -> bool:
-    """After `set_`, sizes, strides and offset of an input are compared, whatever its storage is.
+    """After `set_`, sizes, strides and offset of an input are compared, even for the same storage.
 
     Torch compares them only after calls such as `t_`. After `set_`, it compares the storages.
     """
@@ -565,9 +566,9 @@ def stale_wrapper(
     args: Sequence[Any] = (),
     kwargs: Mapping[str, Any] | None = None,
 ) -> Any:
-    """After such a call, the wrapper gets the layout of the tensor in it.
+    """After such a call, the wrapper gets the layout of the wrapped tensor.
 
-    Torch runs `t_`, `squeeze_` and so on with the wrapper too, but neither `set_` with a tensor nor
+    Torch also runs `t_`, `squeeze_` and so on on the wrapper, but neither `set_` with a tensor nor
     a call that resizes its buffer. Composite operators then see the old sizes.
     """
     result = original(mode, func, types, tuple(args), dict(kwargs or {}))

@@ -33,7 +33,7 @@ _DROPOUT_KEYS = (DispatchKey.CompositeImplicitAutograd, DispatchKey.Autograd)
 @Patch
 @contextlib.contextmanager
 def dropout_of_nothing() -> Iterator[None]:
-    """`dropout` that drops nothing returns its operand, as in eager."""
+    """`dropout` with probability zero returns its operand, as in eager."""
     op = aten.dropout.default
     with mock.patch.dict(op.py_kernels, dict.fromkeys(_DROPOUT_KEYS, _dropout)):
         op._dispatch_cache.clear()
@@ -50,9 +50,9 @@ def _dropout(x: torch.Tensor, p: float, train: bool) -> torch.Tensor:
 
 @replaces(*DECOMPOSITIONS, keys=(aten.cat.default,))
 def cat_of_empties(original: Function, tensors: Any, dim: int = 0) -> Any:
-    """The result has the dtype to which all operands are promoted, the empty ones too.
+    """The result has the dtype to which all operands are promoted, including empty ones.
 
-    Torch asks for this dtype only where one operand is left (pytorch/pytorch#152995).
+    Torch computes this dtype only if a single operand remains (pytorch/pytorch#152995).
     """
     result = original(tensors, dim)
     if result is NotImplemented:
@@ -66,9 +66,9 @@ def cat_of_empties(original: Function, tensors: Any, dim: int = 0) -> Any:
 
 @replaces(*DECOMPOSITIONS, keys=(aten.add.Tensor,))
 def complex_numbers(original: Function, x: Any, y: Any, **kwargs: Any) -> Any:
-    """The operator is not decomposed where the rules of promotion ask for another dtype.
+    """The operator is not decomposed if the promotion rules give another dtype.
 
-    Inductor takes `promote_types` of the dtypes, which ignores dimensions.
+    Inductor uses `promote_types` of the dtypes, which ignores dimensions.
     """
     tensors = isinstance(x, torch.Tensor) and isinstance(y, torch.Tensor)
     if tensors and torch.result_type(x, y) != torch.promote_types(x.dtype, y.dtype):
@@ -78,10 +78,10 @@ def complex_numbers(original: Function, x: Any, y: Any, **kwargs: Any) -> Any:
 
 @replaces(*DECOMPOSITIONS, keys=(aten.add.Tensor,))
 def complex_sum_of_nothing(original: Function, x: Any, y: Any, **kwargs: Any) -> Any:
-    """The operator is not decomposed where an operand has no elements.
+    """The operator is not decomposed if an operand has no elements.
 
-    Torch adds the parts as real numbers, and takes a view of the sum as complex numbers. The
-    strides of a tensor without elements need not allow that.
+    Torch adds the parts as real numbers, and views the sum as complex numbers. The strides of an
+    empty tensor may not allow that.
     """
     if any(isinstance(operand, torch.Tensor) and operand.numel() == 0 for operand in (x, y)):
         return NotImplemented
@@ -90,7 +90,7 @@ def complex_sum_of_nothing(original: Function, x: Any, y: Any, **kwargs: Any) ->
 
 @replaces(*DECOMPOSITIONS, keys=(aten.round.decimals,))
 def rounded_by_reciprocal(original: Function, x: Any, *, decimals: int) -> Any:
-    """Divide by 1000, as the kernel does, and not multiply by 0.001, which is no float."""
+    """Divide by 1000, as the kernel does; do not multiply by 0.001, which is not exact."""
     del original
     power = 10.0 ** abs(decimals)
     if decimals < 0:
@@ -100,9 +100,9 @@ def rounded_by_reciprocal(original: Function, x: Any, *, decimals: int) -> Any:
 
 @replaces(*DECOMPOSITIONS, keys=(aten.cat.default,))
 def cat_of_one(original: Function, tensors: Any, dim: int = 0) -> Any:
-    """The result has the strides of eager's: dense, or channels last.
+    """The result has the strides of eager: dense, or channels last.
 
-    Torch clones the only tensor, and a clone keeps strides.
+    Torch clones a single tensor, and a clone keeps strides.
     """
     if len(tensors) == 1:
         return tensors[0].clone(memory_format=suggest_memory_format(tensors[0]))
@@ -111,5 +111,5 @@ def cat_of_one(original: Function, tensors: Any, dim: int = 0) -> Any:
 
 @replaces(*DECOMPOSITIONS, keys=(aten.channel_shuffle.default,))
 def one_group_shuffled(original: Function, operand: Any, groups: int) -> Any:
-    """The result is new. Torch views, transposes and views again: with one group, all are views."""
+    """The result is new. For one group, torch returns a view, since it only makes views."""
     return original(operand, groups).clone()

@@ -28,7 +28,7 @@ aten = torch.ops.aten
 
 # `call(op, *args)` runs an operator below the mode that is being replaced.
 Call: TypeAlias = Callable[..., Any]
-# Takes `call`, the op and its arguments. Returns NotImplemented where nothing is replaced.
+# Takes `call`, the op and its arguments. Returns NotImplemented if it replaces nothing.
 Replacement: TypeAlias = Callable[[Call, OpOverload, Sequence[Any]], Any]
 
 
@@ -36,7 +36,7 @@ _MOST_FRAMES = 128  # a call of `reverse` is 10 to 20 frames below the mode
 
 
 def replaced_in_modes(replacement: Replacement) -> Patch:
-    """Ask `replacement` about each operator that reaches the tracing or the fake mode."""
+    """Call `replacement` for each operator that reaches the tracing or the fake mode."""
     replacement = _outside_of_calls(replacement)
 
     def dispatch(
@@ -60,7 +60,7 @@ def replaced_in_modes(replacement: Replacement) -> Patch:
 
 
 def replaces_inverse(view: str, *ops: OpOverload) -> Callable[[Replacement], Patch]:
-    """Ask the function about each of these operators that `reverse` of a kind of view calls."""
+    """Call the function for each of these operators that `reverse` of a kind of view calls."""
 
     def declared(replacement: Replacement) -> Patch:
         def ask(call: Call, op: OpOverload, args: Sequence[Any]) -> Any:
@@ -73,10 +73,10 @@ def replaces_inverse(view: str, *ops: OpOverload) -> Callable[[Replacement], Pat
 
 
 def _outside_of_calls(replacement: Replacement) -> Replacement:
-    """The same, but nothing is replaced while the replacement calls an operator.
+    """The same, but inactive while the replacement itself calls an operator.
 
-    The tracing mode asks the fake mode what such a call returns. The answer must be true of the
-    operator that is in the graph.
+    For such a call, the tracing mode computes metadata under the fake mode. These must be those of
+    the operator that is in the graph.
     """
     depth = 0
 
@@ -95,7 +95,7 @@ def _outside_of_calls(replacement: Replacement) -> Replacement:
 
 
 def reachable(view: str) -> bool:
-    """Whether calls from `reverse` of this kind of view can be recognised: on Linux with glibc."""
+    """Whether calls from `reverse` of this kind of view are recognisable: on Linux with glibc."""
     try:
         _code_of(view)
     except (AttributeError, OSError):
@@ -112,7 +112,7 @@ def undoing(view: str) -> bool:
 
 
 def with_strides_of(call: Call, base: Any, new: Any) -> Any:
-    """The new base with the strides of the old one, which computing it can lose."""
+    """The new base with the strides of the old one, which its computation may lose."""
     if new.shape != base.shape or new.stride() == base.stride():
         return new
     empty = call(aten.new_empty_strided.default, new, list(base.shape), list(base.stride()))
@@ -143,7 +143,7 @@ class _ElfSymbol(ctypes.Structure):
     )
 
 
-_RTLD_DL_SYMENT = 1  # asks dladdr1 for the entry of the symbol, which has its size
+_RTLD_DL_SYMENT = 1  # dladdr1 returns the entry of the symbol, which has its size
 
 
 @functools.cache
@@ -153,7 +153,7 @@ def _libc() -> ctypes.CDLL:
 
 @functools.cache
 def _code_of(view: str) -> tuple[int, int]:
-    """The addresses between which the code of `reverse` is. It is exported by libtorch_cpu."""
+    """The addresses of the code of `reverse`, which libtorch_cpu exports."""
     library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
     # at::functionalization::<view>_ViewMeta::reverse(at::Tensor const&, at::Tensor const&), as the
     # Itanium ABI mangles it.
@@ -172,16 +172,16 @@ def _code_of(view: str) -> tuple[int, int]:
 def expand_inverse(call: Call, op: OpOverload, args: Sequence[Any]) -> Any:
     """The inverse takes, for each element of the base, the copy that the write changed.
 
-    Torch computes `base + sum_to_size(written - base)`. With two copies that change, the difference
-    counts twice; bool has no `-`; and with inf or 1e20 the sum is not what was written.
+    Torch computes `base + sum_to_size(written - base)`. If two copies change, the difference counts
+    twice; bool has no `-`; and with inf or 1e20 the sum differs from the written value.
     """
-    # `sub` gives the new base already. It has the base's size, so `sum_to_size` leaves the values
-    # as they are, though it makes integers of bool. `add` hands it on.
+    # `sub` returns the new base already. It has the base's size, so `sum_to_size` keeps the values,
+    # except that it converts bool to integers. `add` returns it.
     if op is aten.sub.Tensor:
         return _changed_copies(call, base=args[1], written_view=args[0])
     if op is aten.add.Tensor:
         return call(aten._to_copy.default, args[1], dtype=args[0].dtype)
-    # `sum_to_size` of a tensor without dimensions: the sum of one number is another symbolic value.
+    # `sum_to_size` of a tensor without dimensions: the sum of one number is a new symbolic value.
     return call(aten.clone.default, args[0])
 
 
@@ -207,7 +207,7 @@ def _changed_copies(call: Call, base: Any, written_view: Any) -> Any:
 
 
 def _differs(call: Call, copy: Any, before: Any) -> Any:
-    """Where a copy is not what it was; NaN equals NaN."""
+    """Where a copy differs from its old value; NaN equals NaN."""
     differ = call(aten.ne.Tensor, copy, before)
     numbers = call(
         aten.logical_or.default,
@@ -219,11 +219,11 @@ def _differs(call: Call, copy: Any, before: Any) -> Any:
 
 @contextlib.contextmanager
 def _unfold_inverse() -> Iterator[None]:
-    """The inverse leaves elements that no window covers as they are in the base.
+    """The inverse keeps the elements of the base that no window covers.
 
-    Torch calls `unfold_backward`, which starts from zeros and does not know the base. So the base
-    is remembered when its windows are made: before each write through a view, functionalization
-    makes the view anew from the latest base.
+    Torch calls `unfold_backward`, which starts from zeros and does not know the base. So the patch
+    remembers the base when its windows are made: before each write through a view,
+    functionalization remakes the view from the latest base.
     """
     bases: dict[tuple[object, ...], Any] = {}
 
@@ -248,7 +248,7 @@ unfold_inverse = Patch(_unfold_inverse, available=reachable("unfold"))
 
 @replaces_kernel("unfold", "Functionalize")
 def unfold_ban(original: object, x: torch.Tensor, dim: int, size: int, step: int) -> object:
-    """One window is made as the window of a step at least as long as itself, which is not banned.
+    """A single window is made with a step at least as long as itself, which is not banned.
 
     Torch bans writes if the window is longer than the step, however many windows there are.
     """
@@ -262,13 +262,13 @@ def unfold_ban(original: object, x: torch.Tensor, dim: int, size: int, step: int
 def _of_whole_elements(
     original: Callable[..., torch.Tensor], x: torch.Tensor, *arguments: Any
 ) -> torch.Tensor:
-    """The bytes that are no whole element are left out of a copy of the storage.
+    """A copy of the storage omits bytes that are no whole element.
 
     Torch clones the storage as elements of the view's dtype (`clone_preserve_strides`,
     aten/src/ATen/native/TensorShape.cpp).
     """
     storage = x.untyped_storage()
-    # What torch does not get wrong is left to torch. It clones an overlapping view without storage.
+    # Torch handles the other cases correctly. It clones an overlapping view without its storage.
     if storage.nbytes() % x.itemsize == 0 or torch._debug_has_internal_overlap(x) == 1:
         return original(x, *arguments)
     copied = storage.clone()
@@ -288,7 +288,7 @@ def _copies_whole_elements(name: str, *keys: str) -> Patch:
     return replaces_kernel(name, *keys)(call)
 
 
-# What functionalization makes of `copy_`, and of a write through a view.
+# Functionalization converts `copy_`, and a write through a view, to these.
 copy_of_odd_storage = together(
     _copies_whole_elements("copy", "CPU", "Meta"),
     *(
@@ -302,8 +302,8 @@ copy_of_odd_storage = together(
 def dtype_view_of_nothing(call: Call, op: OpOverload, args: Sequence[Any]) -> Any:
     """Without elements, the new base is an empty tensor of the base's shape.
 
-    Torch views what was written as the dtype of the base. A functional op returned it, with strides
-    that such a view refuses.
+    Torch views the written tensor as the dtype of the base. A functional op returned it, with
+    strides that do not allow such a view.
     """
     written_view, dtype = args
     if written_view.numel():
@@ -319,11 +319,11 @@ _COMPOSITE, _FUNCTIONALIZE = "CompositeImplicitAutograd", "Functionalize"
 @Patch
 @contextlib.contextmanager
 def composite_in_place() -> Iterator[None]:
-    """A composite operator is its implementation, also under functionalization.
+    """A composite operator runs its implementation, also under functionalization.
 
-    It has no kernel there, so a fallback takes it. That refuses operators that write, and the
-    result of one that returns a view (`atleast_1d`) is a new tensor to it. `torch.cond` uses
-    `torch.func.functionalize` for its branches in torch 2.13.
+    It has no kernel there, so a fallback handles it. The fallback refuses operators that write, and
+    treats the result of an operator that returns a view (`atleast_1d`) as a new tensor. In torch
+    2.13, `torch.cond` uses `torch.func.functionalize` for its branches.
     """
     with torch.library._scoped_library("aten", "IMPL") as library:
         for op in _without_kernel():
@@ -340,7 +340,7 @@ def _without_kernel() -> tuple[OpOverload, ...]:
     for name in torch._C._dispatch_get_all_op_names():
         if name.startswith("aten::") and _has_kernel(name, _COMPOSITE):
             op = _overload(name)
-            # A storage is no argument of an operator in Python, so `set_` stays.
+            # In Python, no operator takes a storage as argument, so `set_` is skipped.
             if op is None or op.overloadpacket is aten.set_:
                 continue
             if not _has_kernel(name, _FUNCTIONALIZE):
@@ -363,7 +363,7 @@ def _has_kernel(name: str, key: str) -> bool:
 def transposed_input_copied(
     original: Callable[..., Any], given: torch.Tensor, wrapped: Any
 ) -> None:
-    """An input whose contents are in its own storage gets the new layout, and is not copied."""
+    """An input whose contents are in its own storage gets the new layout, without a copy."""
     torch._sync(wrapped)  # type: ignore[attr-defined]
     inner = torch._from_functional_tensor(wrapped)
     if StorageWeakRef(inner.untyped_storage()) != StorageWeakRef(given.untyped_storage()):
@@ -421,12 +421,12 @@ def _foreach_in_place(x: Tensors, y: Tensors, z: Tensors, scalars: torch.Tensor)
         target.addcmul_(*operands)
 
 
-# The ops have a kernel for tensors without data, as the overloads with numbers have. Torch takes
-# the kernel for tensors with data, which reads the scalars.
+# The ops get a kernel for tensors without data, as the overloads with numbers have. Torch calls the
+# kernel for tensors with data, which reads the scalars.
 foreach_tensor_of_scalars = together(_foreach_new, _foreach_in_place)
 
 
-# Those of `_fused_adam_` and `_fused_adamw_` with a number as rate have one.
+# The overloads of `_fused_adam_` and `_fused_adamw_` with a number as rate have such a kernel.
 _OPTIMIZERS = (
     "_fused_adagrad_",
     "_fused_adagrad_.tensor_lr",
@@ -439,7 +439,7 @@ _OPTIMIZERS = (
 
 @adds_kernel("Meta", *_OPTIMIZERS)
 def fused_optimizers(*args: Any, **kwargs: Any) -> None:
-    """The ops have a kernel for tensors without data. There is nothing to do: they only write.
+    """The ops get a kernel for tensors without data. It does nothing, since they only write.
 
     The parameters and states keep their sizes and strides.
     """
@@ -456,6 +456,6 @@ def _resize_as(original: Callable[..., Any], x: torch.Tensor, y: torch.Tensor) -
 
 
 # They are calls of `set_` with a tensor and of `resize_`. For these two, functionalization has
-# kernels by hand. For others that change metadata alone, its kernels are generated, as for writes
-# of data.
+# hand-written kernels. Its kernels for other ops that change only metadata are generated, as for
+# writes of data.
 metadata_taken_for_data = together(_set_to_empty, _resize_as)

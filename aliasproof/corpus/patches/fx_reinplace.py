@@ -20,8 +20,8 @@ from aliasproof.corpus.patching import Function, Patch, replaces
 def reinplaced_scatter(original: Function, *args: Any) -> set[fx.Node]:
     """No scatter is removed because a view of the same layout exists.
 
-    Torch compares layouts only. It does not ask whether the scatter writes the view back into the
-    base that the view was taken from.
+    Torch only compares layouts. It does not check whether the scatter writes the view back into its
+    own base.
     """
     return set()
 
@@ -32,10 +32,10 @@ def reinplaced_operands(
 ) -> set[fx.Node]:
     """An op that reads another alias of its first operand is not put in place.
 
-    Torch asks only whether the other operand is the same node, and not whether it is in a list.
+    Torch only checks whether the other operand is the same node, and ignores lists.
     """
     users = {user for alias in aliases for user in alias.users}
-    # The op itself counts as a later use of the alias that it reads: that keeps it functional.
+    # The op itself counts as a later use of the alias that it reads, which keeps it functional.
     overlapping = {
         user for user in users if user.meta.get("node_idx") == index and _reads(user, aliases) > 1
     }
@@ -54,7 +54,7 @@ def _reads(user: fx.Node, aliases: set[fx.Node]) -> int:
 def reinplaced_sizes() -> Iterator[None]:
     """The pass compares the layouts of tensors only.
 
-    Torch asks each result of a call on a tensor for its number of elements, also an int.
+    Torch reads the number of elements of each result of a call on a tensor, even if it is an int.
     """
 
     def leaves(tree: object) -> list[object]:
@@ -82,7 +82,7 @@ def reinplaced_shape(
 ) -> set[fx.Node]:
     """An op whose result has other sizes than its first operand is not put in place."""
     users = {user for alias in aliases for user in alias.users}
-    # The op itself counts as a later use of its operand: that keeps it functional.
+    # The op itself counts as a later use of its operand, which keeps it functional.
     resized = {
         user for user in users if user.meta.get("node_idx") == index and _has_other_sizes(user)
     }

@@ -18,7 +18,7 @@ _LOWERINGS = "torch._inductor.lowering:lowerings"
 
 
 def runs_in_eager(*ops: OpOverload) -> Callable[[Callable[..., bool]], Patch]:
-    """Inductor calls eager's kernel of these operators if a condition on the operands holds."""
+    """Inductor calls eager's kernel for these operators if a condition on the operands holds."""
 
     def lowered(op: OpOverload, condition: Callable[..., bool]) -> Patch:
         def lower(original: Any, *args: Any, **kwargs: Any) -> Any:
@@ -26,7 +26,7 @@ def runs_in_eager(*ops: OpOverload) -> Callable[[Callable[..., bool]], Patch]:
 
             if not condition(*args, **kwargs):
                 return original(*args, **kwargs)
-            # As where Inductor has no lowering.
+            # As if Inductor had no lowering.
             return lowering.fallback_handler(op, add_to_fallback_set=False)(*args, **kwargs)
 
         return replaces(_LOWERINGS, keys=(op,))(lower)
@@ -35,7 +35,7 @@ def runs_in_eager(*ops: OpOverload) -> Callable[[Callable[..., bool]], Patch]:
 
 
 def traced_dtype() -> Any:
-    """The dtype that the operator being lowered has in the traced graph."""
+    """In the traced graph, the dtype of the operator that is being lowered."""
     from torch._inductor.virtualized import V
 
     return V.graph.current_node.meta["val"].dtype
@@ -45,11 +45,11 @@ def traced_dtype() -> Any:
 def read_after_custom_write(
     original: Function, graph: Any, op: Any, args: Any, kwargs: dict[str, Any]
 ) -> Any:
-    """What reads the memory of an operand is computed before the call is registered.
+    """Readers of an operand's memory are computed before the call is registered.
 
-    `MutationOutput` asks for it when the call has its place already. An operand that is not yet
-    computed has no memory to be read. A reader of an operand that is not written becomes a buffer
-    of its own, too, which changes no value.
+    `MutationOutput` does that when the order of the call is fixed already. An operand that is not
+    yet computed has no memory to read. Readers of operands that are not written become buffers,
+    too, which changes no value.
     """
     from torch._inductor.ir import is_storage_and_layout
 
@@ -66,9 +66,9 @@ def foreach_operand_read_late(
 ) -> Any:
     """All results are computed before the first of them is written.
 
-    The lowering writes each result into its operand, and what was not computed until then is
-    computed from what was written. Torch asks for the readers of an operand to be computed first,
-    but results of the same call are not yet among them.
+    The lowering writes each result into its operand, and a result that is computed later reads what
+    was written. Torch computes the readers of an operand first, but results of the same call are
+    not yet among them.
     """
     from torch._inductor import lowering
 
@@ -84,15 +84,15 @@ def foreach_operand_read_late(
     return original(graph, op, args, kwargs)
 
 
-_COPYING: list[bool] = []  # the original calls itself, for a copy that nothing else uses
+_COPYING: list[bool] = []  # the original calls itself, for a copy that has no other use
 
 
 @replaces("torch._inductor.ir:ConcatKernel.realize_into")
 def cat_input_written(original: Function, src: Any, dst: Any) -> Any:
     """The result of `cat` gets a copy of each operand.
 
-    `ConcatKernel.realize_into` gives an operand the memory of its part of the result, whoever else
-    uses the operand. A write into either that was put back in place then changes the other.
+    `ConcatKernel.realize_into` gives an operand the memory of its part of the result, even if the
+    operand has other uses. A reinplaced write into either then changes the other.
     """
     from torch._inductor import ir
 
@@ -113,11 +113,11 @@ def cat_input_written(original: Function, src: Any, dst: Any) -> Any:
 
 @replaces("torch._inductor.graph:GraphLowering.run_node")
 def as_strided_of_view(original: Function, self: Any, node: fx.Node) -> Any:
-    """The tensor that was viewed is computed as a whole, with the strides that it has in eager.
+    """The base of the view is computed as a whole, with its strides in eager.
 
-    `GraphLowering.run_node` asks only whether the operand of `as_strided` is computed so, and that
-    operand is a view. Inductor then computes the elements of the view, and `as_strided` reads
-    memory that belongs to nothing.
+    `GraphLowering.run_node` only checks whether the operand of `as_strided` is computed so, and
+    that operand is a view. Inductor then computes the elements of the view, and `as_strided` reads
+    memory out of bounds.
     """
     if _viewed_by_as_strided(node):
         node.meta["inductor_realize_to_strides"] = True
@@ -146,7 +146,7 @@ def index_read_while_written(
 ) -> Any:
     """The indices are computed before the first element is written.
 
-    `index_put_impl_` has done so for the values since pytorch/pytorch#139366, and not for indices.
+    Since pytorch/pytorch#139366, `index_put_impl_` does so for the values, but not for the indices.
     """
     from torch._inductor import ir
 
@@ -158,10 +158,10 @@ def index_read_while_written(
 
 @replaces("torch._inductor.graph:GraphLowering.mark_buffer_mutated")
 def dtype_view_read_late(original: Function, self: Any, written_name: str) -> None:
-    """What reads a view is computed before the viewed tensor is written.
+    """Readers of a view are computed before the viewed tensor is written.
 
     A kernel of eager makes a view of another item size, so Inductor has another name for its
-    memory. Before a write, `mark_buffer_mutated` computes only what reads the tensor by its own
+    memory. Before a write, `mark_buffer_mutated` only computes readers of the tensor by its own
     name.
     """
     for buffer in list(self.buffers):
@@ -174,10 +174,10 @@ def dtype_view_read_late(original: Function, self: Any, written_name: str) -> No
 def fused_copy_back(
     original: Callable[..., bool], self: Any, weak_dep: Any, reader: Any, writer: Any
 ) -> bool:
-    """What reads an earlier version of a written tensor is not fused with the write.
+    """A reader of an earlier version of a written tensor is not fused with the write.
 
-    After a first write, the scheduler has a new name for the tensor. `fusable_weak_dep` compares
-    positions only of what is read by the first name.
+    After a first write, the scheduler has a new name for the tensor. `fusable_weak_dep` only
+    compares the indices of reads by the first name.
     """
     names = self.mutation_real_name
     name = names.get(weak_dep.mutating_buf)
@@ -190,8 +190,8 @@ def fused_copy_back(
 def planned_over_output(original: Function, self: Any, lines: Any) -> Any:
     """A buffer lives to the end if an output shares its memory.
 
-    `MemoryPlanner` asks only whether an output has the name of the buffer. A view of another item
-    size has a name of its own.
+    `MemoryPlanner` only checks whether an output has the name of the buffer. A view of another item
+    size has its own name.
     """
     from torch._inductor.scheduler import OutputNode
     from torch._inductor.virtualized import V
@@ -212,8 +212,8 @@ _NARROW = (torch.uint8, torch.int8)
 def narrow_minimum() -> Iterator[None]:
     """8-bit integers are not vectorised.
 
-    A vector holds as many of them as a register, and a step loads as many as float32 would need.
-    The other lanes are zero, and the reduction at the end reads them.
+    A vector register holds many of them, but a step only loads as many as it would of float32. The
+    other lanes are zero, and the final reduction reads them.
     """
     from torch._inductor.codegen import cpp
 
@@ -227,7 +227,7 @@ def narrow_minimum() -> Iterator[None]:
 
 @runs_in_eager(aten.min.dim)
 def bool_argmin(x: Any, *args: Any, **kwargs: Any) -> bool:
-    """Eager's kernel finds the minimum of a bool tensor.
+    """Eager's kernel computes the index of the minimum of a bool tensor.
 
     The vectorised code compares masks with `<`.
     """
@@ -236,16 +236,16 @@ def bool_argmin(x: Any, *args: Any, **kwargs: Any) -> bool:
 
 @runs_in_eager(aten.argmax.default, aten.argmin.default)
 def argmax_of_transposed(*args: Any, **kwargs: Any) -> bool:
-    """Eager's kernel finds the position."""
+    """Eager's kernel computes the index."""
     return True
 
 
 @runs_in_eager(aten.remainder.Tensor)
 def remainder_of_infinity(*args: Any) -> bool:
-    """Eager's kernel finds the remainder, from `fmod(a, b)`.
+    """Eager's kernel computes the remainder, from `fmod(a, b)`.
 
-    `CppVecOverrides.remainder` is `a - floor(a / b) * b`, and `0 * inf` is nan. The code without
-    vectors is right.
+    `CppVecOverrides.remainder` is `a - floor(a / b) * b`, and `0 * inf` is nan. The scalar code is
+    right.
     """
     return any(operand.get_dtype().is_floating_point for operand in args)
 
@@ -254,7 +254,7 @@ def remainder_of_infinity(*args: Any) -> bool:
 def floor_of_quotient(x: Any, *args: Any, rounding_mode: str | None) -> bool:
     """Eager's kernel divides: it subtracts `fmod(a, b)` first, as Python does.
 
-    `div_mode` is `floor(a / b)`. In torch 2.13, it also differs where a number is infinite.
+    `div_mode` is `floor(a / b)`. In torch 2.13, it also differs if a number is infinite.
     """
     return rounding_mode == "floor" and x.get_dtype().is_floating_point
 
@@ -264,7 +264,7 @@ _ANY = (aten.any.default, aten.any.dim, aten.any.dims)
 
 @replaces(_LOWERINGS, keys=_ANY)
 def any_of_uint8(original: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
-    """The result has the dtype that it has in the traced graph.
+    """The result has its dtype in the traced graph.
 
     The documentation of `torch.any` says uint8 for uint8. `reduce_any` returns bool.
     """
@@ -275,7 +275,7 @@ def any_of_uint8(original: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
 
 @runs_in_eager(aten.scatter.value_reduce)
 def long_scatter_of_number(*args: Any, **kwargs: Any) -> bool:
-    """The kernel of eager scatters the number."""
+    """Eager's kernel scatters the number."""
     return True
 
 
@@ -297,8 +297,8 @@ def view_of_replaced_buffer(
 ) -> Any:
     """A write to a tensor that has a buffer goes into that buffer.
 
-    `mutate_to` gives the tensor the buffer of the new value. Views that were made before find their
-    buffer by the tensor, so what reads them depends on the write that depends on it.
+    `mutate_to` gives the tensor the buffer of the new value. Earlier views find their buffer
+    through the tensor, so their readers depend on the write, which depends on them.
     """
     from torch._inductor import ir
 
@@ -313,7 +313,7 @@ def view_of_replaced_buffer(
 def short_fake_storage(
     original: Function, converter: Any, source: Any, fake: torch.UntypedStorage
 ) -> None:
-    """A fake storage is as long as the real one, as torch 2.15 has it.
+    """A fake storage is as long as the real one, as in torch 2.15.
 
     AOTAutograd makes a base of the whole storage, and Inductor asserts its size.
     """
@@ -324,9 +324,9 @@ def short_fake_storage(
 
 @runs_in_eager(aten.adaptive_max_pool2d.default)
 def adaptive_pool_of_nan(*args: Any, **kwargs: Any) -> bool:
-    """Eager's kernel runs: where a window has a NaN, the position is that of a NaN.
+    """Eager's kernel runs: if a window has a NaN, the index is that of a NaN.
 
-    The lowering compares with `>`, so a NaN never replaces what was found before.
+    The lowering compares with `>`, so a NaN never replaces an earlier maximum.
     """
     return True
 
@@ -354,7 +354,7 @@ def package_omits_default(original: Function, kernel: Any) -> Any:
 
 @runs_in_eager(aten.var_mean.correction)
 def mean_of_nothing(x: Any, *args: Any, **kwargs: Any) -> bool:
-    """Eager's kernel reduces what has no element."""
+    """Eager's kernel reduces tensors without elements."""
     return 0 in x.get_size()
 
 
@@ -369,7 +369,7 @@ def _not_decomposed(original: Any, *args: Any, **kwargs: Any) -> Any:
 
 @runs_in_eager(*_POOLS)
 def _pool(*args: Any, **kwargs: Any) -> bool:
-    """Eager's kernel finds the maxima."""
+    """Eager's kernel computes the maxima."""
     return True
 
 
@@ -378,7 +378,7 @@ pool_index_of_nan = together(_not_decomposed, _pool)
 
 @replaces(_LOWERINGS, keys=(torch.ops.prims.copy_strided.default,))
 def copy_strided_in_stride_order(original: Function, x: Any, stride: Any) -> Any:
-    """A copy gets the order of the strides, and not its inverse: the order of filling."""
+    """A copy gets the order of the strides, and not its inverse, the fill order."""
     from torch._inductor import ir
     from torch._inductor.virtualized import V
 

@@ -1,6 +1,6 @@
 """Patches of Inductor's passes over graphs.
 
-Inductor is imported in the functions: its import takes two seconds, and other bugs do without.
+Inductor is imported in the functions: its import takes two seconds, and most bugs do not need it.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def scatters_by_strides(node: fx.Node) -> bool:
 
 
 def copy_with_storage(node: fx.Node) -> fx.Node:
-    """A copy of a tensor in a copy of its whole storage, so that strides mean the same."""
+    """A copy of a tensor in a copy of its whole storage, so that its layout stays valid."""
     from torch._inductor.fx_passes import reinplace
 
     value, graph, call = node.meta["val"], node.graph, reinplace.graph_call_function
@@ -87,7 +87,7 @@ def reinplaceable(graph: fx.Graph) -> Iterator[tuple[Any, int]]:
 
 
 def foreach_write_backs(graph: fx.Graph) -> Iterator[tuple[Any, fx.Node]]:
-    """The writes of results of `_foreach_` calls, each with the operand that the result is of."""
+    """The writes of results of `_foreach_` calls, each with the operand of the result."""
     for write in graph.find_nodes(op="call_function", target=aten.copy_.default):
         source: Any = write.args[1]
         if isinstance(source, fx.Node) and source.target is operator.getitem:
@@ -98,7 +98,7 @@ def foreach_write_backs(graph: fx.Graph) -> Iterator[tuple[Any, fx.Node]]:
 
 
 def write_back(node: fx.Node) -> fx.Node | None:
-    """The call that writes an input of the graph, if the node is an input that is written."""
+    """The call that writes an input of the graph; None if the node is no written input."""
     if node.op != "placeholder":
         return None
     writes = node.graph.find_nodes(op="call_function", target=aten.copy_.default)
@@ -117,7 +117,7 @@ def _not_a_noop() -> None:
 
 @replaces(f"{PASSES}.reinplace:_decompose_scatter_mutating")
 def as_strided_scatter_of_clone(original: Function, graph: fx.Graph, node: fx.Node) -> Any:
-    """The whole storage is cloned, so the strides and offset of the call mean the same.
+    """The whole storage is cloned, so that the strides and offset of the call stay valid.
 
     Torch clones the tensor: the clone starts at offset 0, without gaps.
     """
@@ -131,9 +131,9 @@ def as_strided_scatter_of_clone(original: Function, graph: fx.Graph, node: fx.No
 
 @replaces(f"{PASSES}.post_grad:remove_noop_ops")
 def copy_of_written_input(original: Function, graph: fx.Graph) -> None:
-    """A copy of an input that the graph writes stays.
+    """A copy of an input that the graph writes is kept.
 
-    The pass takes an op for a no-op if its result equals its operand. It does not ask how long.
+    The pass treats an op as a no-op if its result equals its operand. It ignores later writes.
     """
     from torch._inductor.fx_passes.post_grad import noop_registry
     from torch._inductor.fx_utils import get_node_storage
@@ -142,7 +142,7 @@ def copy_of_written_input(original: Function, graph: fx.Graph) -> None:
     written_storages = {get_node_storage(call.args[0]) for call in writes}
     restores = []
     for node in graph.nodes:
-        # `cat` has a function in place of an index, but one operand is no `cat` by now.
+        # `cat` has a function in place of an index, but no `cat` has one operand at this point.
         _, index = noop_registry.get(node.target, (None, None))
         source = node.args[index] if isinstance(index, int) else None
         storage = get_node_storage(source) if isinstance(source, fx.Node) else None
@@ -157,8 +157,8 @@ def copy_of_written_input(original: Function, graph: fx.Graph) -> None:
 def folded_numbers(original: Function, folder: Any, node: fx.Node) -> Any:
     """Each folded value has the dtype that the graph notes for it.
 
-    Torch folds each constant as a tensor of size [1]. A tensor without dimensions does not promote
-    the dtype of others, and one of size [1] does.
+    Torch folds each constant as a tensor of size [1], which promotes the dtype of others. A tensor
+    without dimensions does not.
     """
     folded, noted = original(folder, node), node.meta.get("val")
     if isinstance(folded, torch.Tensor) and isinstance(noted, torch.Tensor):
@@ -168,7 +168,7 @@ def folded_numbers(original: Function, folder: Any, node: fx.Node) -> Any:
 
 @replaces(f"{PASSES}.joint_graph:UniformValueConstantFolder._deduce_value")
 def written_buffer_folded(original: Function, folder: Any, node: fx.Node) -> Any:
-    """An attribute that the graph writes is no constant, also if it has one element."""
+    """An attribute that the graph writes is no constant, even if it has one element."""
     writes = (user.target is torch.ops.aten.copy_.default for user in node.users)
     if node.op == "get_attr" and any(writes):
         return folder.unknown_value
@@ -177,9 +177,9 @@ def written_buffer_folded(original: Function, folder: Any, node: fx.Node) -> Any
 
 @before_reinplacing
 def foreach_results(graph: fx.Graph) -> None:
-    """A result that is written to another operand is copied first, so the pass does not see it.
+    """A result that is written to another operand is copied first, which hides it from the pass.
 
-    Torch asks whether each operand gets a result of the call, and not whether it gets its own.
+    Torch checks whether each operand gets some result of the call, not whether it gets its own.
     """
     for write, item in foreach_write_backs(graph):
         if item is not write.args[0]:
@@ -190,8 +190,8 @@ def foreach_results(graph: fx.Graph) -> None:
 def foreach_reads_other(graph: fx.Graph) -> None:
     """A result is copied first if the call reads its operand for another result, too.
 
-    Torch asks what reads the operands after the call, and not what the call itself reads: a kernel
-    in place computes one result after the other.
+    Torch checks for later readers of the operands, but not for reads of the call itself: an
+    in-place kernel computes one result after the other.
     """
     for write, operand in list(foreach_write_backs(graph)):
         call = write.args[1].args[0]
@@ -205,9 +205,9 @@ _ARITHMETIC = (aten.add.Tensor, aten.sub.Tensor, aten.mul.Tensor, aten.div.Tenso
 
 @replaces(f"{PASSES}.joint_graph:remove_no_ops")
 def identity_arithmetic(original: Function, module: fx.GraphModule, zeros: Any, ones: Any) -> None:
-    """The pass replaces `x + 0` by a copy of x. Another pass removes copies, and asks for aliases.
+    """The pass replaces `x + 0` by a copy of x. Another pass removes copies, and checks aliases.
 
-    Torch asks only whether x is written directly, not whether it is returned, or written through
+    Torch only checks whether x is written directly, not whether it is returned, or written through
     another view.
     """
     neutral = {*zeros, *ones}
@@ -254,8 +254,8 @@ def reinplaced_overlap(graph: fx.Graph) -> None:
 def reinplaced_result_outlives(graph: fx.Graph) -> None:
     """A result that is read at or after the write to the input is not put into that input.
 
-    Torch asks only whether the *input* is read until it is written. Then it holds the result, or
-    the result of a later call that is put in place of this one.
+    Torch only checks whether the *input* is read before it is written. After that, the input has
+    the result, or the result of a later call that is put in place of this one.
     """
     for node, index in reinplaceable(graph):
         if _outlives(node, write_back(_origin(node.args[index]))):
@@ -277,7 +277,7 @@ def _outlives(result: fx.Node, write: fx.Node | None) -> bool:
 
 
 def _origin(node: fx.Node) -> fx.Node:
-    """The tensor that a chain of calls is put into, if each of them is put in place."""
+    """The tensor that receives the results of a chain of calls, if all of them are in place."""
     operands = {call: call.args[index] for call, index in reinplaceable(node.graph)}
     for call, result, index in _custom_results(node.graph):
         operands[result] = call.kwargs["_all_bases"][index]
@@ -287,12 +287,12 @@ def _origin(node: fx.Node) -> fx.Node:
 
 
 def _custom_results(graph: fx.Graph) -> Iterator[tuple[Any, fx.Node, int]]:
-    """Calls of custom operators, with what they write, and the index of the base it is put into."""
+    """Calls of custom operators, with their results, and the index of the base that gets each."""
     op = torch.ops.higher_order.auto_functionalized_v2
     for call in graph.find_nodes(op="call_function", target=op):
         if not isinstance(call.args[0], torch._ops.OpOverload):
             continue
-        # The written bases come after what the operator returns, or after None.
+        # The written bases come after the operator's own results, or after None.
         first = max(1, len(call.args[0]._schema.returns))
         for result in call.users:
             if result.target is operator.getitem and result.args[1] >= first:
@@ -318,7 +318,7 @@ def _uses(node: fx.Node) -> Iterator[fx.Node]:
 
 @replaces(f"{PASSES}.joint_graph:UniformValueConstantFolder._add_peephole_patterns")
 def zero_times_input(original: Function, folder: Any) -> None:
-    """The rule is left to integers, as in torch 2.15 (pytorch/pytorch#187580)."""
+    """The rule applies only to integers, as in torch 2.15 (pytorch/pytorch#187580)."""
     original(folder)
     for node in list(folder.node_replacements):
         dtype = node.meta["val"].dtype
@@ -328,9 +328,9 @@ def zero_times_input(original: Function, folder: Any) -> None:
 
 @replaces(f"{PASSES}.joint_graph:remove_redundant_views")
 def erased_input(original: Function, module: fx.GraphModule) -> None:
-    """Inputs stay, as in torch 2.15.
+    """Inputs are kept, as in torch 2.15.
 
-    The pass erases unused views of another dtype, and counts what they are views of among them.
+    The pass erases unused views of another dtype, and also their operands.
     """
     graph = module.graph
     with graph.inserting_before(next(iter(graph.find_nodes(op="output")))):
@@ -347,7 +347,7 @@ def erased_input(original: Function, module: fx.GraphModule) -> None:
 def fused_scatters(original: Function, graph: fx.Graph) -> None:
     """Scatters whose inner result has another use are not fused.
 
-    The pass makes that result a view of the fused one, and both can be returned.
+    The pass turns that result into a view of the fused one, although both can be returned.
     """
     from torch._inductor.fx_passes.reinplace import _SCATTER_OP_TO_VIEW
 
@@ -361,7 +361,7 @@ def fused_scatters(original: Function, graph: fx.Graph) -> None:
 
 @before_reinplacing
 def inductor_operands(graph: fx.Graph) -> None:
-    """Operands that share memory with what a call would write are copied before.
+    """Operands that share memory with a tensor that a call would write are copied first.
 
     Torch 2.15 does not put such calls in place.
     """
@@ -387,9 +387,9 @@ def _copy_operand(operand: fx.Node, *, before: fx.Node) -> fx.Node:
 
 @replaces(f"{PASSES}.post_grad:remove_noop_ops")
 def collapsed_copies(original: Function, graph: fx.Graph) -> None:
-    """The pass runs once for each copy, so that it knows what is returned by then.
+    """The pass runs once for each copy, so that it knows the outputs after each removal.
 
-    Torch looks up which storages are returned before it removes anything. After the first copy is
+    Torch collects the returned storages before it removes anything. After the first copy is
     removed, the tensor itself is returned.
     """
     from torch._inductor.fx_passes.post_grad import noop_registry

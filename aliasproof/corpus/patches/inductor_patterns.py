@@ -66,7 +66,7 @@ def _both(first: Callable[[Any], bool], second: Callable[[Any], bool]) -> Callab
 
 @narrows("post_grad", "pointless_cumsum_replacement")
 def cumsum_of_constant(match: Any) -> bool:
-    """The rewrite is left to tensors that can contain the number as it is.
+    """The rewrite applies only to tensors whose dtype can represent the number unchanged.
 
     It is `arange(1, n + 1) * number`, with the number before `full` converts it.
     """
@@ -76,19 +76,19 @@ def cumsum_of_constant(match: Any) -> bool:
 
 @narrows("post_grad", "pointless_cumsum_replacement")
 def cumsum_of_number(match: Any) -> bool:
-    """The rewrite, which asks for the size of the dimension, needs one."""
+    """The rewrite reads the size of a dimension, so the tensor needs one."""
     return len(match.kwargs["shape"]) > 0
 
 
 @narrows("post_grad", "pointless_cumsum_replacement")
 def cumsum_of_rows(match: Any) -> bool:
-    """The rewrite is left to tensors with fewer than two dimensions: they need no `expand`."""
+    """The rewrite applies only to tensors with at most one dimension, which need no `expand`."""
     return len(match.kwargs["shape"]) < 2
 
 
 @replaces("torch._inductor.pattern_matcher:_TargetArgsExpr._match")
 def pattern_keywords(original: Function, pattern: Any, node: Any, context: Any) -> Any:
-    """A pattern does not match a call with another `alpha` or `dtype` than the default."""
+    """A pattern does not match a call whose `alpha` or `dtype` is not the default."""
     from torch._inductor.pattern_matcher import FailedMatch
 
     given = node.kwargs if isinstance(node, fx.Node) else {}
@@ -100,7 +100,7 @@ def pattern_keywords(original: Function, pattern: Any, node: Any, context: Any) 
 
 @narrows("joint_graph", "scatter_upon_const_tensor")
 def scatter_in_float32(match: Any) -> bool:
-    """The rewrite is left to tensors that float32 can represent.
+    """The rewrite applies only to tensors that float32 can represent.
 
     It is `where(mask, value, background)` of two Python numbers, which is in float32, and the
     result is converted.
@@ -111,22 +111,22 @@ def scatter_in_float32(match: Any) -> bool:
 
 @narrows("joint_graph", "scatter_upon_const_tensor")
 def scatter_into_number(match: Any) -> bool:
-    """The rewrite is left to tensors with dimensions. Its condition asks for the size of one."""
+    """The rewrite applies only to tensors with dimensions. Its condition reads the size of one."""
     return len(match.kwargs["shape"]) > 0
 
 
 @attends_if
 def attention_filled_with_number(match: Any) -> bool:
-    """Scores that are filled with another number than minus infinity are left as they are."""
+    """Scores that are filled with another number than minus infinity are not rewritten."""
     fulls = [node for node in match.nodes if node.target is aten.full.default]
     return all(node.args[1] == -math.inf for node in fulls)
 
 
 @narrows("joint_graph", "div_softmax_pattern", "mul_softmax_pattern")
 def softmax_of_integers(match: Any) -> bool:
-    """The rewrite, which is made for softmax, is left to floating point numbers."""
+    """The rewrite, which is made for softmax, applies only to floating-point numbers."""
     operand = match.kwargs["inp"]
-    # Of a product, the number may be matched as this operand. What then happens is torch's matter.
+    # In a product, the number may be matched as this operand. Torch handles that case.
     return not isinstance(operand, fx.Node) or operand.meta["val"].is_floating_point()
 
 
@@ -135,7 +135,7 @@ _REDUCES = {aten.amax.default, aten.sum.dim_IntList, aten._softmax.default}
 
 @attends_if
 def attention_over_other_dimension(match: Any) -> bool:
-    """What is reduced over another dimension than the last is left as it is."""
+    """Reductions over another dimension than the last are not rewritten."""
     return not any(map(_over_another, match.nodes))
 
 
@@ -152,7 +152,7 @@ def _over_another(node: fx.Node) -> bool:
 
 @narrows("joint_graph", "div_softmax_pattern", "mul_softmax_pattern")
 def softmax_in_wider_dtype(match: Any) -> bool:
-    """The rewrite is left to what keeps its dtype: it computes in the dtype of the operands."""
+    """The rewrite keeps the dtype of the operands, so it applies only if the matched calls do."""
     result: torch.Tensor = match.output_node().meta["val"]
     operands = [it for it in match.kwargs.values() if isinstance(it, fx.Node)]
     dtypes = [it.meta["val"].dtype for it in operands if it.meta["val"].dim()]
@@ -161,14 +161,14 @@ def softmax_in_wider_dtype(match: Any) -> bool:
 
 @attends_if
 def attention_mask_of_numbers(match: Any) -> bool:
-    """A mask that compares numbers with 0 is left as it is: there may be others than 0 and 1."""
+    """A mask that compares numbers with 0 is not rewritten: there may be others than 0 and 1."""
     compares = [node for node in match.nodes if node.target is aten.eq.Scalar]
     return all(node.args[0].meta["val"].dtype == torch.bool for node in compares)
 
 
 @attends_if
 def attention_without_cast(match: Any) -> bool:
-    """Attention has the dtype of its query, so what has another one is left as it is."""
+    """Attention has the dtype of its query, so calls with another dtype are not rewritten."""
     query = match.kwargs["query"]
     result: torch.Tensor = match.output_node().meta["val"]
     return not isinstance(query, fx.Node) or query.meta["val"].dtype == result.dtype
@@ -176,38 +176,38 @@ def attention_without_cast(match: Any) -> bool:
 
 @attends_if
 def attention_mask_of_one_dimension(match: Any) -> bool:
-    """Attention with a mask of fewer than two dimensions is left as it is."""
+    """Attention with a mask of fewer than two dimensions is not rewritten."""
     mask = match.kwargs.get("attn_mask")
     return not isinstance(mask, fx.Node) or mask.meta["val"].dim() >= 2
 
 
 @attends_if
 def attention_scaled_by_zero(match: Any) -> bool:
-    """Attention that is divided by 0 is left as it is."""
+    """Attention that is divided by 0 is not rewritten."""
     return not any(isinstance(it, int | float) and it == 0 for it in match.kwargs.values())
 
 
 @narrows("joint_graph", "div_softmax_pattern", "mul_softmax_pattern")
 def softmax_strides(match: Any) -> bool:
-    """The rewrite is left to results that are dense in the order of their dimensions."""
+    """The rewrite applies only to results that are dense in the order of their dimensions."""
     return bool(match.output_node().meta["val"].is_contiguous())
 
 
 @narrows("post_grad", "splitwithsizes_cat_replace")
 def cat_of_split(match: Any) -> bool:
-    """The rewrite is left out. It returns its operand, and `cat` returns a new tensor."""
+    """The rewrite is off. It returns its operand, and `cat` returns a new tensor."""
     return False
 
 
 @narrows("post_grad", "cat_splitwithsizes_replace")
 def promoting_cat(match: Any) -> bool:
-    """The rewrite is left to operands of one dtype, which `cat` does not promote."""
+    """The rewrite applies only to operands of one dtype, which `cat` does not promote."""
     return len({operand.meta["val"].dtype for operand in match.kwargs["input_"]}) == 1
 
 
 @narrows("post_grad", "cat_splitwithsizes_replace")
 def split_of_cat(match: Any) -> bool:
-    """The rewrite is left to operands that an op computes, and that are no outputs of the graph.
+    """The rewrite applies only to operands that an op computes and the graph does not return.
 
     It returns the operands, and the parts of a `cat` are views of a new tensor.
     """
@@ -240,7 +240,7 @@ def folded_into_channels(match: Any) -> bool:
         return True
     result: torch.Tensor = binary.meta["val"]
     shape = other.meta["val"].shape
-    channels = result.dim() - 2  # dimensions after that of the channels
+    channels = result.dim() - 2  # number of dimensions after the channels
     return all(size == 1 for index, size in enumerate(reversed(shape)) if index != channels)
 
 
@@ -248,7 +248,7 @@ def folded_into_channels(match: Any) -> bool:
 def folded_into_transposed(match: Any) -> bool:
     """Nothing is folded into transposed convolutions.
 
-    The first dimension of their weight is that of the input channels.
+    The first dimension of their weight is the input channels.
     """
     transposed = 6
     return not any(
@@ -260,14 +260,14 @@ def folded_into_transposed(match: Any) -> bool:
 def slope_of_leaky_relu(
     original: Function, entry: Any, match: Any, graph: fx.Graph, node: fx.Node
 ) -> Any:
-    """A slope that is no number is left to the calls as they are written."""
+    """If the slope is NaN, the calls are not rewritten."""
     if isinstance(match.kwargs.get("negative_slope"), fx.Node):
         return None
     return original(entry, match, graph, node)
 
 
 def _without_permutation(match: Any) -> bool:
-    """The pattern is left out.
+    """The pattern is off.
 
     The whole permutation is the index, so the example that torch traces has no slice, and its
     argument for the length of the slice is not found in the match.
@@ -282,6 +282,6 @@ randperm_and_index = together(
 
 @narrows("joint_graph", "scatter_upon_const_tensor")
 def scatter_of_no_index(match: Any) -> bool:
-    """The rewrite is left to an index with the dimensions of the result: an empty one has fewer."""
+    """The rewrite needs an index with the dimensions of the result: an empty one has fewer."""
     dims: int = match.kwargs["selector"].meta["val"].dim()
     return dims == len(match.kwargs["shape"])
