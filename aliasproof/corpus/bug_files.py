@@ -9,7 +9,7 @@ lines that begin with `#` and more than one space.
     # link: the upstream issue or pull request, or nothing
     # target: aot aot-epilogue        the targets that show it, the one at fault first
     # versions: 2.13 2.15             the versions of torch in which it was seen
-    # oracle: values inputs           those that report it
+    # oracle: values inputs           the oracles that report it
     # kind: ^wrong value              a regular expression for the kind of the violation
     # note: what else a reader should know; this line can be left out
 

@@ -229,7 +229,7 @@ def _trimmed(program: Program, indices: set[int]) -> Program:
 
 # The simplest explicit values that are not plain, and one plain value beside them.
 _SIMPLE = ("1", "inf", "nan", "-0.0", "1e20")
-# Up to so many values of a storage are tried one by one; of more, each half is tried first.
+# At most this many values of a storage are tried one by one; of more, each half is tried first.
 _MOST_SINGLE = 32
 
 

@@ -106,7 +106,7 @@ def build(function: Function, inputs: Sequence[torch.Tensor]) -> Build:
 
 @functools.cache
 def unavailable() -> str | None:
-    """What keeps torch from using CUDA on this machine."""
+    """Why torch cannot use CUDA on this machine; None if it can."""
     reason = without_cuda()
     return None if reason is None else f"needs CUDA: {reason}"
 

@@ -118,7 +118,7 @@ def _note_frame(error: Exception) -> None:
         error.add_note(f"raised at {where}")
 
 
-# --- what it is -----------------------------------------------------------------------------------
+# --- kinds of user code ---------------------------------------------------------------------------
 
 
 def classify(value: object, code: CodeName) -> UserPass | UserBackend | Target:

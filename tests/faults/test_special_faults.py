@@ -1,4 +1,4 @@
-"""Faults that special values alone show in results. The search finds values that show them."""
+"""Faults that only special values show in results. The search finds values that show them."""
 
 from __future__ import annotations
 

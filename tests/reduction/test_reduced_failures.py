@@ -124,7 +124,7 @@ def test_a_wrong_input_does_not_slip_to_a_wrong_value(compiler, program) -> None
         (4,),
     )
 
-    def rewrite(candidate: Program) -> Program:  # forgets the last call alone
+    def rewrite(candidate: Program) -> Program:  # drops only the last call
         return replace(candidate, instructions=candidate.instructions[:-1])
 
     result = reduced(start, compiler(rewrite), Symptom("planted", "inputs", "input ends wrong"))
