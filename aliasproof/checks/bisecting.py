@@ -67,7 +67,7 @@ def bisect(request: MinimizeRequest) -> Bisection:
         return _bisect_python(read_finding(request.path))
     assert request.target is not None
     subject = minimize_session.begin(request)
-    case, kept = minimize_session.differing(subject.program, request)
+    case, kept = minimize_session.find_difference(subject.program, request)
     violation, exact = _violation(case, kept)
     target = kept.target
     part = first_wrong_pass(case, target, violation) if kept.exact else None

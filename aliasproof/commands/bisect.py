@@ -74,11 +74,16 @@ def bisect(
         file_to_read(given.path)
     start_server([SESSION])  # it imports torch while this process does
     from aliasproof.campaigns.failure.finding import is_of_python
-    from aliasproof.minimization.minimizing import DEFAULT_TARGET, NOT_JUDGED, complete, located
+    from aliasproof.minimization.minimizing import (
+        DEFAULT_TARGET,
+        NOT_JUDGED,
+        complete_request,
+        locate_request,
+    )
 
-    request = located(str(given.path), request)
+    request = locate_request(str(given.path), request)
     if not is_of_python(request.path):  # which brings its target
-        request = complete(request, by_target=True)
+        request = complete_request(request, by_target=True)
         request = replace(request, target=request.target or DEFAULT_TARGET)
     try:
         bisection = _bisect(request, limit)

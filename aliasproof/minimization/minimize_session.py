@@ -99,7 +99,7 @@ def lift(given: UserFunction | Program, *, gradients: bool = False) -> LiftedPro
         raise Rejected(f"eager raises {type(error).__name__}: {error}") from error
 
 
-def attend(request: MinimizeRequest, subject: Subject) -> None:
+def prepare_worker(request: MinimizeRequest, subject: Subject) -> None:
     """Prepare this process to try candidates."""
     compare_within(request.tolerance)
     grant(request.granted)
@@ -124,7 +124,7 @@ def find(program: Program, request: MinimizeRequest) -> Found:
     """
     assert request.target is not None
     try:
-        case, kept = differing(program, request)
+        case, kept = find_difference(program, request)
     except UserError:
         if (found := _with_gradients(request)) is not None:
             return found
@@ -155,7 +155,7 @@ def _with_gradients(request: MinimizeRequest) -> Found | None:
     return None
 
 
-def differing(program: Program, request: MinimizeRequest) -> tuple[Case, Kept]:
+def find_difference(program: Program, request: MinimizeRequest) -> tuple[Case, Kept]:
     """The case that differs, and how: the program, or only the function that it was lifted from.
 
     Raises `UserError` if neither differs, and `Rejected` if none can be judged.

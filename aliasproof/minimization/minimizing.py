@@ -73,14 +73,14 @@ PYTHON_SESSION = "aliasproof.minimization.minimize_python"
 
 def reduce_file(given: str, request: MinimizeRequest, options: MinimizeOptions) -> int:
     """Reduce the program in a file, and print the result. Returns the exit status."""
-    request = located(given, request)
+    request = locate_request(given, request)
     grant(request.granted)  # this process writes the script of a finding
     if is_of_python(request.path):
         options.validate(replace(request, target=request.target or ""))
         if options.interesting or request.oracle or request.device:
             raise UserError("a finding of 'hunt' keeps its cause: give no other options for that")
     else:
-        request = complete(request, by_target=options.interesting is None)
+        request = complete_request(request, by_target=options.interesting is None)
         options.validate(request)
         if options.interesting is None and request.target is None:
             request = replace(request, target=DEFAULT_TARGET)
@@ -131,7 +131,7 @@ def _next_command(file: Path, request: MinimizeRequest, options: MinimizeOptions
     return ["aliasproof", "minimize", str(file), *words]
 
 
-def located(given: str, request: MinimizeRequest) -> MinimizeRequest:
+def locate_request(given: str, request: MinimizeRequest) -> MinimizeRequest:
     """The request with the path of the file."""
     path = Path(given)
     if not path.exists() and path.suffix not in (".py", ".json"):
@@ -140,7 +140,7 @@ def located(given: str, request: MinimizeRequest) -> MinimizeRequest:
     return replace(request, path=path, granted=granted)
 
 
-def complete(request: MinimizeRequest, *, by_target: bool) -> MinimizeRequest:
+def complete_request(request: MinimizeRequest, *, by_target: bool) -> MinimizeRequest:
     """Fill in what must stay from a stored finding, or from the check of a model's graph."""
     path = request.path
     if by_target and request.target is None and is_stored_graph(path):
@@ -231,12 +231,12 @@ def _by_target(
         print_notes([f"its calls differ with gradients alone: reduced through {target}"])
         request, subject = replace(request, target=target), replace(subject, program=program)
     print_kept(kept, program)
-    preparation = f"{SESSION}:attend", request, subject
+    preparation = f"{SESSION}:prepare_worker", request, subject
     minimized = _reduce_kept(kept, program, preparation, request, options, smallest)
     if minimized.interrupted:  # after Ctrl-C, start no further run
         return MinimizeResult(minimized, kept, user_code=subject.user_code)
     with _process(request, options) as process:
-        value_of(process.outcome_of(f"{SESSION}:attend", request, subject), request)
+        value_of(process.outcome_of(f"{SESSION}:prepare_worker", request, subject), request)
         arguments = minimized.program, minimized.original, kept, minimized.grade
         named = value_of(process.outcome_of(f"{SESSION}:named", *arguments), request)
     return MinimizeResult(minimized, kept, named)
