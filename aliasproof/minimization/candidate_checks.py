@@ -33,7 +33,7 @@ from aliasproof.processes.interrupts import raise_interrupt, signal_handler
 from aliasproof.processes.isolation import CPU, Isolated, Limits
 from aliasproof.processes.outcome import Death, Outcome, Raised, Returned
 from aliasproof.reduction.program_steps import PROGRAM
-from aliasproof.reduction.reducer import Predicate, Problem, Reducer, ahead
+from aliasproof.reduction.reducer import Predicate, Problem, Reducer, evaluate_ahead
 from aliasproof.reduction.syntax_passes import PYTHON
 
 if TYPE_CHECKING:
@@ -344,7 +344,7 @@ def minimize(
     problem: Problem[Any] = PROGRAM if isinstance(program, Program) else PYTHON
     started, interrupted, showing = time.monotonic(), False, None
     with ThreadPoolExecutor(workers) as executor:
-        several = ahead(executor, workers)
+        several = evaluate_ahead(executor, workers)
 
         def evaluate(ask: Predicate[P], candidates: Iterable[P]) -> Generator[int, None, None]:
             with contextlib.closing(several(ask, candidates)) as grades:

@@ -59,7 +59,7 @@ class DataFlow:
         for index, instruction in enumerate(program.instructions):
             known = facts(resolve(instruction.op))
             # Before the call: after it, the last writer may be the call itself.
-            needed = flow.behind(instruction.refs, _names_read(instruction, known))
+            needed = flow.dependencies(instruction.refs, _names_read(instruction, known))
             try:
                 with torch.no_grad():
                     execute(instruction, flow.values)
@@ -75,7 +75,7 @@ class DataFlow:
         for name in (*_names_at(instruction, known.writes), *fresh):
             self._writers_of(self.values[name])[...] = index
 
-    def behind(self, used: Iterable[str], read: Iterable[str]) -> set[int]:
+    def dependencies(self, used: Iterable[str], read: Iterable[str]) -> set[int]:
         """The instructions that made the values `used`, or last wrote the bytes of those `read`."""
         needed = {self.made_by[name] for name in used if name in self.made_by}
         for name in read:
@@ -103,7 +103,7 @@ class DataFlow:
                 waiting.extend(self.needs[index])
         return reached
 
-    def around(self, center: int) -> Iterator[set[int]]:
+    def neighbourhoods(self, center: int) -> Iterator[set[int]]:
         """The neighbourhoods of an instruction: itself, then one step further in each direction.
 
         They grow until there is no new neighbour. Both directions count, since in eager a value
@@ -424,20 +424,20 @@ def slice_outputs(program: Program) -> Iterator[Program]:
     if len(flow.needs) < len(program.instructions):  # an instruction raises
         return
     yield replace(program, outputs=())
-    yield _behind(program, flow, ())
-    yield _behind(program, flow, outputs)
+    yield _with_dependencies(program, flow, ())
+    yield _with_dependencies(program, flow, outputs)
     for size in fractions(len(outputs)):
         # The last outputs first: a value defined late depends on more of the program.
         for end in range(len(outputs), 0, -size):
             part = outputs[max(end - size, 0) : end]
-            yield _behind(program, flow, part)
+            yield _with_dependencies(program, flow, part)
             yield replace(program, outputs=part)
 
 
-def _behind(program: Program, flow: DataFlow, outputs: tuple[str, ...]) -> Program:
+def _with_dependencies(program: Program, flow: DataFlow, outputs: tuple[str, ...]) -> Program:
     """The program with these outputs and what they depend on; without outputs, writes to inputs."""
     names = outputs or tuple(view.name for view in program.inputs)
-    kept = flow.backward(flow.behind(names, names))
+    kept = flow.backward(flow.dependencies(names, names))
     instructions = tuple(
         instruction for index, instruction in enumerate(program.instructions) if index in kept
     )
@@ -453,7 +453,7 @@ def keep_neighbourhood(program: Program) -> Iterator[Program]:
     flow = DataFlow.of(program)
     if not 2 < count == len(flow.needs):
         return
-    for near in flow.around(count - 1):
+    for near in flow.neighbourhoods(count - 1):
         if 1 < len(near) < count:
             yield from _extracts(program, flow, near)
 

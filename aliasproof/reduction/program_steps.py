@@ -74,7 +74,7 @@ def write_at_the_end(program: Program) -> Iterator[Program]:
 BETTER: tuple[ReductionStep, ...] = (write_at_the_end,)
 
 
-def tidied(step: ReductionStep) -> ReductionStep:
+def tidy_candidates(step: ReductionStep) -> ReductionStep:
     """A step whose candidates are the tidy versions of another step's candidates.
 
     They have no input that no instruction uses, since Dynamo would drop it, and the failure with
@@ -93,8 +93,8 @@ def _well_formed(current: Program, offered: Program) -> Program | None:
 
 
 PROGRAM = Problem(
-    groups=tuple(tuple(map(tidied, group)) for group in GROUPS),
-    better=tuple(map(tidied, BETTER)),
+    groups=tuple(tuple(map(tidy_candidates, group)) for group in GROUPS),
+    better=tuple(map(tidy_candidates, BETTER)),
     candidate=_well_formed,
     canonical=Program.renamed,
     size=simplicity,

@@ -49,7 +49,7 @@ def one_by_one(predicate: Predicate[T], candidates: Iterable[T]) -> Generator[in
         yield predicate(candidate)
 
 
-def ahead(executor: Executor, count: int) -> Evaluate[Any]:
+def evaluate_ahead(executor: Executor, count: int) -> Evaluate[Any]:
     """Check `count` candidates at a time in an executor, and yield the grades in order.
 
     The result equals that of a sequential reduction: each grade is a function of its candidate, and

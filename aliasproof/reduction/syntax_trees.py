@@ -161,7 +161,7 @@ def bound(scope: ast.AST) -> Iterator[str]:
     arguments = getattr(scope, "args", None)
     if isinstance(arguments, ast.arguments):
         yield from (it.arg for it in ast.walk(arguments) if isinstance(it, ast.arg))
-    for node in _within(scope):
+    for node in _nodes_of_scope(scope):
         if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
             yield node.id
         elif isinstance(node, ast.FunctionDef | ast.ClassDef):
@@ -170,12 +170,12 @@ def bound(scope: ast.AST) -> Iterator[str]:
             yield from (alias.name for alias in node.names)
 
 
-def _within(scope: ast.AST) -> Iterator[ast.AST]:
+def _nodes_of_scope(scope: ast.AST) -> Iterator[ast.AST]:
     """All nodes of a scope, including nested scopes but not their contents."""
     for child in ast.iter_child_nodes(scope):
         yield child
         if not isinstance(child, _SCOPES):
-            yield from _within(child)
+            yield from _nodes_of_scope(child)
 
 
 class _ReadNames(ast.NodeVisitor):

@@ -20,8 +20,8 @@ from aliasproof.ir.program import Instruction, Program, Ref
 from aliasproof.ir.values import input_tensors
 from aliasproof.reduction.edits import simplicity
 from aliasproof.reduction.instruction_steps import keep_window
-from aliasproof.reduction.program_steps import PROGRAM, STEPS, ReductionStep, tidied
-from aliasproof.reduction.reducer import Problem, Reducer, ahead
+from aliasproof.reduction.program_steps import PROGRAM, STEPS, ReductionStep, tidy_candidates
+from aliasproof.reduction.reducer import Problem, Reducer, evaluate_ahead
 
 
 def ops(program: Program) -> list[str]:
@@ -93,7 +93,7 @@ def two(program: Callable[..., Program]) -> Program:
 
 def stepping(*steps: ReductionStep) -> Problem[Program]:
     """The problem whose programs are reduced by these steps."""
-    return replace(PROGRAM, groups=(tuple(map(tidied, steps)),))
+    return replace(PROGRAM, groups=(tuple(map(tidy_candidates, steps)),))
 
 
 def offering(*candidates: Program) -> Problem[Program]:
@@ -368,7 +368,7 @@ def test_the_result_is_that_of_a_sequential_reduction(noisy, count: int) -> None
         return contains("zero_.default", "add.Tensor")(program)
 
     with ThreadPoolExecutor(count) as executor:
-        job = Reducer(PROGRAM, start, late, ahead(executor, count))
+        job = Reducer(PROGRAM, start, late, evaluate_ahead(executor, count))
         job.run()
     assert job.current == sequential.current
     assert asked_by_step(job) == asked_by_step(sequential)
@@ -379,4 +379,6 @@ def test_an_error_of_the_predicate_ends_it(noisy) -> None:
         raise KeyError("planted")
 
     with ThreadPoolExecutor(2) as executor, pytest.raises(KeyError, match="planted"):
-        Reducer(PROGRAM, noisy("    y = aten.neg.default(x2)"), broken, ahead(executor, 2)).run()
+        Reducer(
+            PROGRAM, noisy("    y = aten.neg.default(x2)"), broken, evaluate_ahead(executor, 2)
+        ).run()
