@@ -43,7 +43,7 @@ def needed() -> Mapping[str, tuple[str, ...]]:
 
 
 @functools.cache
-def gone() -> tuple[str, ...]:
+def missing_parts() -> tuple[str, ...]:
     """The parts that the installed torch does not have. Imports torch."""
     importlib.import_module("torch")
     return tuple(name for name in needed() if not is_there(name))
@@ -51,7 +51,7 @@ def gone() -> tuple[str, ...]:
 
 def why_off(feature: str) -> str | None:
     """In one line, why a feature is off; None if all its parts are there."""
-    parts = [name for name in gone() if feature in needed()[name]]
+    parts = [name for name in missing_parts() if feature in needed()[name]]
     lost = LOST[feature.partition(" ")[0]]
     return f"is off, so {lost}: {_without(parts)}" if parts else None
 
@@ -65,7 +65,7 @@ def require(feature: str) -> None:
 
 def off() -> list[tuple[str, str]]:
     """The features that are off, each with the reason."""
-    features = sorted({feature for name in gone() for feature in needed()[name]})
+    features = sorted({feature for name in missing_parts() for feature in needed()[name]})
     return [(feature, why_off(feature) or "") for feature in features]
 
 
@@ -74,7 +74,7 @@ def why_failed(error: BaseException) -> str | None:
     text = f"{type(error).__name__}: {error}"
     if not re.search("ImportError|AttributeError|ModuleNotFoundError|KeyError", text):
         return None
-    parts = [name for name in gone() if re.search(rf"\b{name.rpartition('.')[2]}\b", text)]
+    parts = [name for name in missing_parts() if re.search(rf"\b{name.rpartition('.')[2]}\b", text)]
     return f"{_without(parts)} (see 'aliasproof doctor')" if parts else None
 
 

@@ -166,7 +166,7 @@ class Variant:
 source_of = functools.cache(inspect.getsource)
 
 
-def around(recipe: str, chosen: Sequence[Variant]) -> str:
+def wrap_recipe(recipe: str, chosen: Sequence[Variant]) -> str:
     """The recipe of a target in these variants."""
     for variant in _inner_first(chosen):
         assert variant.recipe is not None
@@ -194,7 +194,7 @@ def _inner_first(chosen: Sequence[Variant]) -> list[Variant]:
 
 
 @functools.cache
-def _in_turn(first: Conditions, then: Conditions) -> Conditions:
+def _combine_conditions(first: Conditions, then: Conditions) -> Conditions:
     """Both conditions. Cached, since runs are compared by the identity of their conditions."""
 
     def both(
@@ -317,7 +317,7 @@ class Target:
             after=after and after._if_taken(own),
             layer=layer and layer._if_taken(own),
             varies=tuple(self.with_(*fewer) for fewer in self._fewer(own)),
-            conditions=functools.reduce(_in_turn, conditions) if conditions else None,
+            conditions=functools.reduce(_combine_conditions, conditions) if conditions else None,
             group=1 if any(variant.alone for variant in own) else self.group,
             left_out=self.left_out.union(*(variant.left_out for variant in own)),
             variants=(),
@@ -361,7 +361,7 @@ class Target:
         for variant in called:
             assert variant.build is not None
             build = functools.partial(variant.build, build)
-        return build, around(recipe, called)
+        return build, wrap_recipe(recipe, called)
 
 
 def _guarded_build(build: PlainBuild, function: Function, inputs: Sequence[torch.Tensor]) -> Build:

@@ -100,7 +100,7 @@ def as_parameters(tensors: Sequence[torch.Tensor]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def lent(pairs: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> Iterator[None]:
+def lend_memory(pairs: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> Iterator[None]:
     """Within this context, the first tensor of each pair has the memory of the second."""
     kept = [tensor.data for tensor, _ in pairs]
     for tensor, other in pairs:

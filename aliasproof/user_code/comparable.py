@@ -27,7 +27,7 @@ from aliasproof.user_code.captured_tensors import (
     as_parameters,
     as_the_user_has,
     comparable_tensors,
-    lent,
+    lend_memory,
     search,
     with_gradients,
 )
@@ -238,7 +238,7 @@ class Comparable:
         if not hidden:
             return nullcontext()
         if compiled:  # a compiler would see the mode
-            return lent([(tensor, replaced[id(tensor)]) for tensor in hidden])
+            return lend_memory([(tensor, replaced[id(tensor)]) for tensor in hidden])
         return Replacing(lambda tensor: replaced.get(id(tensor), tensor))
 
     def _comparable(self, leaf: object, detached: bool) -> object:

@@ -12,7 +12,7 @@ import pytest
 
 from aliasproof.corpus.patching import replaces
 from aliasproof.plugins import plugins
-from aliasproof.torch_parts import EVERYTHING, LOST, TABLE, gone, is_there, needed
+from aliasproof.torch_parts import EVERYTHING, LOST, TABLE, is_there, missing_parts, needed
 from tests.quality.torch_parts_table import table
 from tests.quality.torch_references import MOVED, ROOT
 
@@ -73,7 +73,7 @@ def test_the_table_is_that_of_the_sources():
 
 
 def test_this_torch_has_all_parts():
-    assert gone() == ()
+    assert missing_parts() == ()
 
 
 def test_a_patch_is_not_applied_where_torch_is_not_what_it_knows():

@@ -34,7 +34,7 @@ from aliasproof.targets import (
     second_calls,
     variants,
 )
-from aliasproof.targets.target import Target, Variant, around
+from aliasproof.targets.target import Target, Variant, wrap_recipe
 from aliasproof.targets.tracing import PLAIN, Tracing
 
 LONGEST_CALLS = 72  # characters of the calls that a headline quotes
@@ -251,7 +251,7 @@ class Compiler:
         chosen, tracing = _variants(target.name)
         by_dynamo = "torch.compile(" in target.recipe and target.name != dynamo.TARGET.name
         plain = dynamo.recipe(tracing) if by_dynamo else identity.RECIPE
-        control = (around(plain, chosen), COMPILED)
+        control = (wrap_recipe(plain, chosen), COMPILED)
         return cls(target.name, target.recipe, COMPILED, control, recipe_for=target.recipe_for)
 
     @classmethod
@@ -266,7 +266,7 @@ class Compiler:
         name = f"torch.compile(backend='{backend}')"
         if any(variant.recipe is not None for variant in chosen):
             plain = [f"def compiled(program, inputs):\n    return {call}" for call in calls]
-            recipe, control = (around(text, chosen) for text in plain)
+            recipe, control = (wrap_recipe(text, chosen) for text in plain)
             return cls(name, recipe, COMPILED, (control, COMPILED), near)
         # As short as a user would write it.
         return cls(name, "", calls[0], ("", calls[1]), near)

@@ -64,7 +64,7 @@ def replaces_inverse(view: str, *ops: OpOverload) -> Callable[[Replacement], Pat
 
     def declared(replacement: Replacement) -> Patch:
         def ask(call: Call, op: OpOverload, args: Sequence[Any]) -> Any:
-            asked = op in ops and undoing(view)
+            asked = op in ops and is_inverse_call(view)
             return replacement(call, op, args) if asked else NotImplemented
 
         return Patch(replaced_in_modes(ask), available=reachable(view))
@@ -103,7 +103,7 @@ def reachable(view: str) -> bool:
     return True
 
 
-def undoing(view: str) -> bool:
+def is_inverse_call(view: str) -> bool:
     """Whether the current call comes from `reverse` of this kind of view, such as 'expand'."""
     start, end = _code_of(view)
     frames = (ctypes.c_void_p * _MOST_FRAMES)()
@@ -230,7 +230,7 @@ def _unfold_inverse() -> Iterator[None]:
     def inverse(call: Call, op: OpOverload, args: Sequence[Any]) -> Any:
         if op in {aten.unfold.default, aten.unfold_copy.default}:
             bases[(*args[0].shape, *args[1:])] = args[0]
-        elif op is aten.unfold_backward.default and undoing("unfold"):
+        elif op is aten.unfold_backward.default and is_inverse_call("unfold"):
             written_view, *how = args
             base = bases[(*how[0], *how[1:])]
             windows = call(aten.ones_like.default, written_view, dtype=torch.int64)
