@@ -84,7 +84,7 @@ def _without(parts: Any) -> str:
 
 
 def is_there(name: str) -> bool:
-    """Whether torch has a part. The first attribute of an object (no class or module) decides.
+    """Whether torch has a part. Of an object (no class or module), one attribute is checked.
 
     If a module is not imported yet, its source is searched, since Inductor takes seconds to import.
     """
