@@ -104,15 +104,14 @@ class Variant:
     """Another way to compile or call a target. It promises the same, except for its `clauses`.
 
     `tracing` changes how the target traces. `build(plain, function, inputs)` decides what is called
-    and with which inputs, where `plain` is the target's build without the variant; we say that such
-    a variant *calls*. `recipe` maps the target's recipe to the variant's. See `Target` for
-    `conditions`. `apart` maps the name of a variant that cannot be combined with this one to the
-    reason, in which `{}` is the pair. `like` is another variant that finds the same bugs: the
-    compiler may choose it by itself, or it is stricter. With `alone`, each program is compiled by
-    itself.
+    and with which inputs, where `plain` is the target's build without the variant. `recipe` maps
+    the target's recipe to the variant's. See `Target` for `conditions`. `apart` maps the name of a
+    variant that cannot be combined with this one to the reason, in which `{}` is the pair. `like`
+    is another variant that finds the same bugs: the compiler may choose it by itself, or it is
+    stricter. With `alone`, each program is compiled by itself.
 
-    Two variants that call exclude each other, unless one `joins` the other. Then a later one in the
-    name wraps the earlier ones; an `inner` one is innermost.
+    Two variants with a `build` exclude each other, unless one `joins` the other. Then a later one
+    in the name wraps the earlier ones; an `inner` one is innermost.
 
     `left_out` names features that it does not use, such as dtypes without gradients, see `Target`.
 
@@ -188,7 +187,7 @@ def conditions_after(recipe: str, returned: str) -> str:
 
 
 def _inner_first(chosen: Sequence[Variant]) -> list[Variant]:
-    """The variants that call, from the innermost to the outermost."""
+    """The variants with a `build`, from the innermost to the outermost."""
     called = (variant for variant in chosen if variant.build is not None)
     return sorted(called, key=lambda variant: not variant.inner)
 
