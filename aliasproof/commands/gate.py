@@ -71,7 +71,7 @@ def gate(
     count = workers or len(os.sched_getaffinity(0))
     if rebuild:
         return _rebuild(rebuild, count)
-    entries, before = gates.corpus(), None
+    entries, before, stated = gates.corpus(), None, set[str]()
     if target:
         grant(target)
         entries = gates.pair_with_targets(entries, target)
@@ -80,7 +80,8 @@ def gate(
     elif baseline is not None:
         require_writable(baseline)
     elif not target:
-        before = gates.shipped_baseline()
+        # It need not be recorded again for each new file of a bug.
+        before, stated = gates.shipped_baseline(), gates.stated_bugs()
     if not notes().is_terminal:  # which has no bar
         print_notes([f"running {counted(len(entries), 'program')}, some minutes"])
     with progress_bar() as bar:
@@ -98,7 +99,7 @@ def gate(
         return 0
     if before is None:
         print_notes(["there is no baseline: each violation that is no known bug is new"])
-    found = gates.changes(entries, seen, before)
+    found = gates.changes(entries, seen, before, stated)
     new = sum(change.is_new for change in found)
     for finding in (change.finding for change in found if change.finding is not None):
         write_finding(out / finding.identifier, finding)

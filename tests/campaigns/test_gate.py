@@ -56,6 +56,16 @@ def test_a_known_bug_is_new_if_the_baseline_has_it_nowhere():
     assert [is_new for is_new, _ in lines(Seen(Shown(WRONG)), None)] == [True]
 
 
+def test_a_known_bug_whose_file_names_this_torch_needs_no_entry_in_the_shipped_baseline():
+    seen = {ENTRY.name: Seen(Shown(WRONG, BUG), frozenset("ab"))}
+    assert changes([ENTRY], seen, baseline(), gate.stated_bugs()) == []
+    [change] = changes([ENTRY], seen, baseline(), gate.stated_bugs() - {BUG})
+    assert change.is_new
+    unknown = {ENTRY.name: Seen(Shown(WRONG), frozenset("ab"))}
+    [change] = changes([ENTRY], unknown, baseline(), gate.stated_bugs())
+    assert change.is_new
+
+
 def test_what_is_gone_is_shown_and_does_not_fail():
     gone = lines(Seen(None, frozenset("a")), baseline(it=Shown(WRONG, BUG)))
     assert gone == [(False, f"gone: known bug {BUG}"), (False, "site gone: b")]

@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -152,6 +152,11 @@ def shipped_baseline() -> Baseline | None:
     return Baseline.read(path) if path.exists() else None
 
 
+def stated_bugs() -> set[str]:
+    """The known bugs that show in the installed torch, according to their files."""
+    return {name for name, bug in all_bugs().items() if release() in bug.versions}
+
+
 def of_bugs() -> list[Entry]:
     """The program of each known bug of torch, through the target that is at fault."""
     bugs = [bug for bug in all_bugs().values() if bug.layer not in plugins()]
@@ -274,18 +279,24 @@ class Change(NamedTuple):
 
 
 def changes(
-    entries: Iterable[Entry], seen: Mapping[str, Seen], baseline: Baseline | None
+    entries: Iterable[Entry],
+    seen: Mapping[str, Seen],
+    baseline: Baseline | None,
+    stated: Collection[str] = (),
 ) -> list[Change]:
     """What changed: new violations, then bugs and sites that are gone.
 
-    Without a baseline, violations that are not known bugs are new.
+    Without a baseline, violations that are not known bugs are new. Known bugs in `stated` are
+    expected although the baseline lacks them.
     """
     before = Baseline(release(), 0) if baseline is None else baseline
     here = Baseline.of(seen)
     new = [
-        Change(True, f"new: {here.shown[entry.name]}", _finding(entry, seen[entry.name]))
+        Change(True, f"new: {shown}", _finding(entry, seen[entry.name]))
         for entry in entries
-        if entry.name in here.shown and _is_new(here.shown[entry.name], entry.name, baseline)
+        if (shown := here.shown.get(entry.name)) is not None
+        and shown.known not in stated
+        and _is_new(shown, entry.name, baseline)
     ]
     gone = [
         Change(False, f"gone: known bug {name}")
