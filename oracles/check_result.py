@@ -155,6 +155,9 @@ class Check:
         verdicts = (f"{target} {it.verdict.value}" for target, it in self.results.items())
         return f"<Check {self.name}: {', '.join(verdicts)}>"
 
+    def __bool__(self) -> bool:
+        raise TypeError("use .violated of a check, or aliasproof.assert_equivalent in a test")
+
     @property
     def violated(self) -> bool:
         """True if any target violates its contract."""

@@ -111,10 +111,9 @@ def _print_others(console: Console, campaign: Campaign) -> None:
         wrong = counted(campaign.total.not_yours, "program")
         print_lines(console, f"Not yours: {wrong} wrong in a layer of torch before your code.")
     if campaign.latent:
-        names = ", ".join(sorted(campaign.latent))
-        _print_folded(
-            console, f"{len(campaign.latent)} latent: {names}", "aliasproof show NAME says how"
-        )
+        first = relative(campaign.folder / "suspicions" / min(campaign.latent))
+        text = f"{len(campaign.latent)} latent: not shown equal, and no values differ"
+        print_lines(console, f"{text} (aliasproof show {first})")
     suspicions = suspicions_in_order(campaign)
     if suspicions:
         number = counted(campaign.total.suspicious, "suspicion")

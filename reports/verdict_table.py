@@ -238,7 +238,8 @@ def _print_eager(console: Console, eager: EagerResult) -> None:
         print_lines(console, f"and {counted(len(eager.outputs) - table.row_count, 'more output')}")
 
 
-UNWATCHED = "only code that Inductor generates is watched for what it does to memory"
+ON_MEMORY = ("bounds", "uninitialised")
+UNWATCHED = "no buffers of code that Inductor generated were watched"
 
 
 def _reasons(results: Mapping[str, TargetResult]) -> list[str]:
@@ -256,10 +257,10 @@ def _reasons(results: Mapping[str, TargetResult]) -> list[str]:
         for reason in dict.fromkeys(said):
             oracles = tuple(it for it, report in result.reports.items() if report.reason == reason)
             targets.setdefault((reason, oracles), []).append(name)
-    # Other targets have reports of these oracles, so the table has columns for them.
-    shown = dict.fromkeys(oracle for result in results.values() for oracle in result.reports)
+    # If another target has reports of these oracles, the table has columns for them.
+    shown = {oracle for result in results.values() for oracle in result.reports}
     for name, result in results.items():
-        missing = tuple(oracle for oracle in shown if oracle not in result.reports)
+        missing = tuple(oracle for oracle in ON_MEMORY if oracle in shown - result.reports.keys())
         if missing and not result.reports["errors"].differences:
             targets.setdefault((UNWATCHED, missing), []).append(name)
     lines = []

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from aliasproof.commands.options import Json, Workers, option, require_writable, targets_option
 from aliasproof.ir.errors import UserError
@@ -21,6 +22,9 @@ from aliasproof.reports.console import (
     write_json,
 )
 from aliasproof.targets.names import FUZZED
+
+if TYPE_CHECKING:  # it imports torch
+    from aliasproof.campaigns.run.gate import Seen
 
 Targets = Annotated[list[str] | None, targets_option(FUZZED, ", each program through one of them")]
 BaselineFile = Annotated[
@@ -93,8 +97,11 @@ def gate(
     if baseline is not None and before is None:
         recorded = gates.Baseline.of(seen)
         recorded.write(baseline)
+        for one in recorded.shown.values():
+            print_exactly(results(), f"recorded: {one}")
         shown = counted(len(recorded.shown), "violation")
         print_lines(results(), f"{relative(baseline)}: {shown} of {len(seen)} programs recorded")
+        _note_exercised(target, seen)
         print_notes([f"{relative(baseline)} is new, so nothing was compared: commit it"])
         return 0
     if before is None:
@@ -114,7 +121,20 @@ def gate(
             print_exactly(results(), f"    {show_command(where, change.finding.target)}")
     changed = counted(len(found), "change")
     print_lines(results(), f"{counted(len(seen), 'program')}, {changed}, {new} new")
+    _note_exercised(target, seen)
     return int(new > 0)
+
+
+def _note_exercised(targets: list[str] | None, seen: Mapping[str, Seen]) -> None:
+    """Note in how many programs a pass of the user changed a graph: only these test it."""
+    from aliasproof.targets.registry import target as target_named
+    from aliasproof.targets.user_targets import YOUR_PASS
+
+    if any(target_named(name).yours.startswith(YOUR_PASS) for name in targets or ()):
+        exercised = sum(YOUR_PASS in one.sites for one in seen.values())
+        of_all = f"{exercised} of {counted(len(seen), 'program')}"
+        advice = "the programs are fixed, 'aliasproof fuzz' draws some for your pass"
+        print_notes([f"{YOUR_PASS} changed a graph in {of_all}; {advice}"])
 
 
 def _rebuild(runs: list[Path], workers: int) -> int:

@@ -169,7 +169,7 @@ def _further(finding: AnyFinding) -> list[tuple[str, str]]:
     if finding.cause:
         lines.append(("cause", finding.cause))
     if finding.latent:
-        lines.append(("latent", "values agree on these inputs, and not on all"))
+        lines.append(("latent", "not shown equal for all inputs; no values that were tried differ"))
     lines += [
         (f'torch.compile(backend="{name}")', text) for name, text in finding.user_level.items()
     ]

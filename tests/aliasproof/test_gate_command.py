@@ -67,6 +67,36 @@ def test_a_change_to_a_backend_fails_the_gate_once_it_breaks_programs(call, tmp_
         assert "Still there" in call(*shlex.split(command)[1:]).out
 
 
+PASSES = """
+from torch.ops import aten
+
+
+def keeps(graph_module):
+    return graph_module
+
+
+def drops(graph_module):
+    for node in graph_module.graph.find_nodes(op="call_function", target=aten.copy_.default):
+        node.replace_all_uses_with(node.args[0])
+        graph_module.graph.erase_node(node)
+    return graph_module
+"""
+
+
+@pytest.mark.parametrize(("name", "changed"), [("keeps", 0), ("drops", 3)])
+def test_a_new_baseline_lists_what_it_accepts_and_how_often_a_pass_did_something(
+    call, tmp_path, few_programs, name: str, changed: int
+):
+    (tmp_path / "mine.py").write_text(PASSES)
+    for _ in range(2):  # with a new baseline, and with that one
+        outcome = call("gate", "--target", f"mine.py:{name}", "--baseline", "b.json")
+        assert outcome.code == 0, outcome
+        note = f"note: your pass changed a graph in {changed} of 3 programs"
+        assert note in " ".join(outcome.err.split())
+    recorded = call("gate", "--target", f"mine.py:{name}", "--baseline", "other.json")
+    assert recorded.out.count("recorded: ") == changed
+
+
 def test_without_a_baseline_known_bugs_are_no_change(call, few_programs):
     outcome = call("gate", "--target", "inductor-fx", "--json")
     assert outcome.code == 0, outcome

@@ -15,10 +15,10 @@ from aliasproof.campaigns.store.plan import Shard
 from aliasproof.checks.check import check, check_target
 from aliasproof.checks.preparation import prepare
 from aliasproof.ir.program import Program
-from aliasproof.judge.examination import examine
+from aliasproof.judge.examination import Examination, examine
 from aliasproof.judge.trial import Case
 from aliasproof.oracles.check_result import Check, TargetResult
-from aliasproof.oracles.verdict import Verdict
+from aliasproof.oracles.verdict import Verdict, Violation
 from aliasproof.targets.registry import TARGETS
 from aliasproof.targets.user_targets import of_value
 from tests.short_programs import known_bug
@@ -140,3 +140,9 @@ def test_in_a_campaign_it_is_counted_and_is_no_finding(
     shards._add(written, examine(Case.of(written), own), result)
     assert (result.statistics.violating, result.statistics.not_yours) == (1, 1)
     assert not result.failures
+    # A suspicion is not counted as violating, so it is not subtracted either.
+    suspected = Violation("equivalence", "wrong symbolic value", "output 0")
+    aot = TARGETS["aot"]
+    suspicion = Examination(Case.of(written), own, {}, at_fault=aot, main=suspected)
+    shards._add(written, suspicion, result)
+    assert (result.statistics.violating, result.statistics.wrong) == (1, 0)

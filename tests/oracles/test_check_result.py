@@ -93,3 +93,11 @@ def test_symbolic_values_name_the_tensors_of_the_user() -> None:
 
 def test_other_evidence_keeps_names_of_nodes() -> None:
     assert named("clobbers", "x0 of input 0").evidence["target"] == "x0 of input 'x'"
+
+
+def test_a_check_has_no_truth_value() -> None:
+    """So that `assert check(f, x)` does not pass for a wrong target."""
+    outcome = Check(EagerResult(None, None), {"aot": result(values=VIOLATED)})
+    assert outcome.violated
+    with pytest.raises(TypeError, match="violated"):
+        assert outcome

@@ -303,7 +303,7 @@ def _add(program: Program, examination: Examination, result: ShardResult) -> Non
         return
     yours = target_named(shard.target).yours
     if yours and not target_named(examination.symptom.target).yours:
-        result.statistics.not_yours += 1
+        result.statistics.not_yours += examination.failed
         return
     start = processor_seconds()
     if not examination.suspicious:

@@ -45,7 +45,7 @@ STATES = {
     "regressed": "was fixed, and shows again",
     "flaky": "its reproducer did not show it",
     "documented": "is what the target promises",
-    "latent": "values agree, and the graph is wrong for others",
+    "latent": "graphs were not shown equal, and no values that were tried differ",
 }
 
 
