@@ -29,6 +29,7 @@ from aliasproof.targets.registry import target as target_named
 from aliasproof.targets.target import Target
 
 RIGHT, WRONG, NOT_JUDGED = "right", "wrong", "not judged"
+DOCUMENTED = "documented"
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,10 +107,11 @@ def _state(case: Subject, target: Target) -> LayerState:
         return LayerState(target.name, NOT_JUDGED, str(reason))
     if examination.rejected is not None:
         return LayerState(target.name, NOT_JUDGED, str(examination.rejected))
-    if not examination.violations:
-        return LayerState(target.name, RIGHT)
-    first = examination.violations[0]
-    return LayerState(target.name, WRONG, f"{first.oracle}: {first.describe()}")
+    state = WRONG if examination.violations else DOCUMENTED
+    documented = (one.difference for one in examination.documented)
+    for first in (*examination.violations, *documented):
+        return LayerState(target.name, state, f"{first.oracle}: {first.describe()}")
+    return LayerState(target.name, RIGHT)
 
 
 def _bisect_python(finding: AnyFinding) -> Bisection:

@@ -192,10 +192,10 @@ def _difference(case: Case, request: MinimizeRequest) -> Kept | str:
     if examination.failed and examination.symptom is not None:
         return Kept(examination.symptom)
     if reporting:
-        return (
-            f"{target.name} breaks no promise that results show, but a difference is reported by"
-            f" {', '.join(reporting)}; name one of them with --oracle"
-        )
+        broken = "no promise that results show"
+        how = "differs only as it documents" if examination.documented else f"breaks {broken}"
+        names = ", ".join(reporting)
+        return f"{target.name} {how}; to keep a difference that an oracle reports: --oracle {names}"
     return f"{target.name} does what eager does"
 
 

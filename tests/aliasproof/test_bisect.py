@@ -63,6 +63,15 @@ def test_the_part_of_a_layer_that_is_named_has_a_row(call, write_program) -> Non
     assert {layer["state"] for layer in found["layers"]} == {"wrong"}
 
 
+def test_a_documented_difference_is_called_so(call, write_program) -> None:
+    file = write_program("return x.nonzero()", "torch.ones(3)")
+    assert "aot differs only as it documents" in call("bisect", file, "-t", "aot").refusal
+    found = call("bisect", file, "-t", "aot", "--oracle", "errors")
+    assert found.code == 0, found.err
+    assert "aot documented errors: raises Dynamic" in " ".join(found.out.split())
+    assert "aot differs first, as it documents;" in found.out
+
+
 def test_a_pass_of_the_user_is_named_with_the_graph_around_it(call, tmp_path: Path, copies) -> None:
     (tmp_path / "passes.py").write_text(PASSES)
     done = call("bisect", copies, "-t", f"{tmp_path}/passes.py:doubled")
