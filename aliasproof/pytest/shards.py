@@ -233,7 +233,8 @@ class ShardOutcome:
         known = f"\nknown bug: {finding['known']}" if finding["known"] else ""
         folder = Path(finding["folder"]).absolute()
         script = folder / "reproducer.py"
-        lines = [f"{what}, {finding['identifier']}, in {finding['count']} programs{known}"]
+        programs = f"{finding['count']} program{'s' * (finding['count'] != 1)}"
+        lines = [f"{what}, {finding['identifier']}, in {programs}{known}"]
         if script.is_file():
             lines += [_program(script.read_text(encoding="utf-8"))]
             lines += [f"To see it: {shlex.join([sys.executable, str(script)])}"]
