@@ -184,8 +184,8 @@ def fuzz(
     is stored at once, so that a run that was ended or killed goes on where it was, with --run DIR.
 
     Exit status: 0; 1 for a finding, or a violation that waits to be reduced, with
-    --fail-on-findings or --profile ci; 2 bad input, or a full disk; 3 internal error; 4 no program
-    was judged; 130 interrupted.
+    --fail-on-findings or --profile ci; 2 bad input, or a full disk; 3 internal error; 4 nothing
+    was tested; 130 interrupted.
     """
     started = time.monotonic()  # what is asked to take 40 seconds includes the import of torch
     given: dict[str, Any] = {"seed": seed, "programs": programs, "group": group, "device": device}
@@ -211,7 +211,10 @@ def exit_status(campaign: Campaign, judged: int, fail_on_findings: bool) -> int:
         return INTERRUPTED
     if fail_on_findings and (campaign.findings or campaign.reducing or campaign.confirming):
         return DIFFERS
-    return 0 if judged or campaign.findings else NOTHING_JUDGED
+    # Passes of a user that changed no graph were not tested.
+    tallies = campaign.statistics.values()
+    idle = bool(tallies) and all(it.unchanged and not it.changed for it in tallies)
+    return 0 if (judged and not idle) or campaign.findings else NOTHING_JUDGED
 
 
 def start_early(targets: Sequence[str], language: str | None) -> None:

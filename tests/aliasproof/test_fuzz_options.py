@@ -1,5 +1,6 @@
 """From the options of `fuzz` and `hunt` to a plan, for a new run and for one that continues."""
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,7 @@ from aliasproof.commands import fuzz
 from aliasproof.commands.fuzz import exit_status
 from aliasproof.ir.errors import UserError
 from aliasproof.targets.names import FUZZED
+from aliasproof.targets.user_targets import YOUR_PASS
 from tests.campaigns.test_confirmations import REDUCED
 
 MakePlan = Callable[..., Plan]
@@ -120,6 +122,11 @@ def test_a_campaign_without_a_judged_program_has_a_status_of_its_own() -> None:
     assert exit_status(campaign, 0, fail_on_findings=True) == 4
     assert exit_status(campaign, 0, fail_on_findings=False) == 4
     assert exit_status(campaign, 1, fail_on_findings=True) == 0
+    # A pass that changed no graph was not tested.
+    campaign.statistics["mine"] = Statistics(refused=Counter({YOUR_PASS: 1}))
+    assert exit_status(campaign, 1, fail_on_findings=False) == 4
+    campaign.statistics["mine"].fired[YOUR_PASS] = 1
+    assert exit_status(campaign, 1, fail_on_findings=False) == 0
 
 
 def test_after_ctrl_c_the_exit_status_is_130_whatever_was_found(plan):
