@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from string import ascii_uppercase
 
+import numpy as np
 import torch
 
 from aliasproof.ir.regions import Region, overlap
@@ -276,10 +277,12 @@ def _evidence(
 
 
 def _spans(region: Region) -> list[tuple[int, int]]:
-    """The bytes of a region, one run per byte; for a large region, a single run."""
+    """The runs of bytes of a region; for a large region, a single run."""
     if region.numel * region.itemsize > MOST_BYTES:
         return [region.interval]
-    return [(address, address + 1) for address in region.addresses().tolist()]
+    addresses = region.addresses()
+    runs = np.split(addresses, np.flatnonzero(np.diff(addresses) > 1) + 1)
+    return [(int(run[0]), int(run[-1]) + 1) for run in runs if run.size]
 
 
 def _merged(spans: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:

@@ -107,11 +107,12 @@ def _state(case: Subject, target: Target) -> LayerState:
         return LayerState(target.name, NOT_JUDGED, str(reason))
     if examination.rejected is not None:
         return LayerState(target.name, NOT_JUDGED, str(examination.rejected))
+    documented = [one.difference for one in examination.documented]
+    differences = [*examination.violations, *documented]
+    if not differences:
+        return LayerState(target.name, RIGHT)
     state = WRONG if examination.violations else DOCUMENTED
-    documented = (one.difference for one in examination.documented)
-    for first in (*examination.violations, *documented):
-        return LayerState(target.name, state, f"{first.oracle}: {first.describe()}")
-    return LayerState(target.name, RIGHT)
+    return LayerState(target.name, state, f"{differences[0].oracle}: {differences[0].describe()}")
 
 
 def _bisect_python(finding: AnyFinding) -> Bisection:

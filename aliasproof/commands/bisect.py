@@ -144,14 +144,13 @@ def _print(given: str, bisection: Bisection, replays: Sequence[Replayed]) -> Non
     from aliasproof.checks.bisecting import DOCUMENTED
 
     console, symptom = results(), bisection.symptom
-    states = [(layer.target, layer.state) for layer in bisection.layers]
     rows = ((layer.target, layer.state, layer.detail) for layer in bisection.layers)
     print_table(console, table_of(("target", "", "difference"), rows, texts=3, fold=True))
     part = bisection.part
     named = f"the part at fault is {part.name}" if part else "no experiment names a part of it"
     console.print()
-    documented = any(it == (symptom.target, DOCUMENTED) for it in states)
-    verdict = "differs first, as it documents" if documented else "is wrong first"
+    states = {layer.state for layer in bisection.layers if layer.target == symptom.target}
+    verdict = "differs first, as it documents" if DOCUMENTED in states else "is wrong first"
     print_lines(console, f"{given}: {symptom.target} {verdict}; {named}.", style="bold")
     if part is not None and part.before and part.after:
         lines = list(changed_lines(part.before, part.after))

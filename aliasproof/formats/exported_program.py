@@ -80,7 +80,7 @@ def read_exported(path: Path) -> ExportedGraph:
             return _ArchiveReader(archive).read()
     except (zipfile.BadZipFile, zlib.error, OSError, NotImplementedError) as error:
         raise UserError(f"it is no archive of torch.export.save: {shown(str(error))}") from error
-    except (LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError, RuntimeError) as error:
         what = f"{type(error).__name__}: {shown(str(error))}"
         raise UserError(f"its graph is not of the form that torch writes: {what}") from error
 

@@ -192,8 +192,9 @@ def _difference(case: Case, request: MinimizeRequest) -> Kept | str:
     if examination.failed and examination.symptom is not None:
         return Kept(examination.symptom)
     if reporting:
-        broken = "no promise that results show"
-        how = "differs only as it documents" if examination.documented else f"breaks {broken}"
+        how = "breaks no promise that results show"
+        if examination.documented:
+            how = "differs only as it documents"
         names = ", ".join(reporting)
         return f"{target.name} {how}; to keep a difference that an oracle reports: --oracle {names}"
     return f"{target.name} does what eager does"

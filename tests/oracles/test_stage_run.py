@@ -241,6 +241,8 @@ def test_a_node_in_one_line() -> None:
         ("add_1", aten.add.Tensor, "x", 1, {"alpha": 2}),
         ("add_2", "add_", "x", 1),
         ("one", operator.getitem, "add_1", 0),
+        ("add_3", operator.iadd, "x", "one"),
+        ("out", aten.add.out, "x", "one", {"out": "add_1"}),
     )
     tested = stage("x", *calls, returned="one")
     assert [describe(node) for node in tested.graph.graph.nodes] == [
@@ -248,5 +250,7 @@ def test_a_node_in_one_line() -> None:
         "add_1 = aten.add.Tensor(x, 1, alpha=2)",
         "add_2 = add_(x, 1)",
         "one = getitem(add_1, 0)",
+        "add_3 = iadd(x, one)",
+        "out = aten.add.out(x, one, out=add_1)",
         "return (one,)",
     ]
