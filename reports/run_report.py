@@ -186,19 +186,20 @@ class RunReport:
 
 def report_of_run(contents: RunContents, findings: Iterable[ReportedFinding]) -> RunReport:
     """The report of a run with these findings."""
+    view = contents.view
     known = tuple((_bug(name), times) for name, times in contents.known.items())
     return RunReport(
-        contents.folder.resolve().name,
+        view.folder.resolve().name,
         tuple(findings),
-        contents.command,
+        view.command,
         contents.torches,
         contents.seeds,
         contents.seconds,
-        contents.running,
-        contents.programs,
-        contents.violating,
+        view.running,
+        view.programs,
+        view.violating,
         known,
-        contents.moments,
+        tuple(view.moments),
     )
 
 

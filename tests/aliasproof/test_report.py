@@ -147,9 +147,9 @@ def test_a_run_is_read_while_it_goes_on_and_stays_as_it_was(run):
         assert sorted(run.rglob("*")) == before
     finally:
         lock.release()
-    assert contents.running
+    assert contents.view.running
     assert [case.folder.parent.name for case in contents.cases] == ["findings", "unconfirmed"]
-    assert len(contents.moments) == 2
+    assert len(contents.view.moments) == 2
 
 
 def test_a_run_of_another_torch_can_be_read(run):

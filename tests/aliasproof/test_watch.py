@@ -60,7 +60,7 @@ def test_variants_are_counted_and_what_is_not_confirmed_is_no_finding(call, stor
     done = call("watch", "run")
     assert "0:30 elapsed, 50 programs" in done.out
     assert "2 with a violation, 1 finding, 1 not confirmed" in " ".join(done.out.split())
-    assert read_contents(stored).programs == {"aot": 25, "aot:grad": 25}
+    assert read_contents(stored).view.programs == {"aot": 25, "aot:grad": 25}
     assert read_contents(stored).targets == ("aot",)
 
 

@@ -12,13 +12,13 @@ import re
 import sqlite3
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from aliasproof.campaigns.failure.finding import AnyFinding, finding_from_json
 from aliasproof.campaigns.store.run_folder import RunFolder
-from aliasproof.campaigns.store.run_view import Moment, RunReader
+from aliasproof.campaigns.store.run_view import RunReader, RunView
 from aliasproof.campaigns.store.store import EventLog, Store
 from aliasproof.campaigns.store.store_schema import (
     MOST_BYTES,
@@ -173,24 +173,19 @@ class KeptCase(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RunContents:
-    """What a run did and found. `moments` are empty for a run that was merged from others.
+    """What a run did and found. The `view` has no moments if the run was merged from others.
 
-    `targets` are those of its plans; `programs` and `violating` count by target, including variants
-    that the campaign chose. `known` counts the violations of known bugs.
+    `targets` are those of its plans; the `view` counts by target, including variants that the
+    campaign chose. `known` counts the violations of known bugs.
     """
 
-    folder: Path
-    command: str
+    view: RunView
     torches: tuple[str, ...]
     seeds: tuple[int, ...]
     seconds: float
-    running: bool
-    programs: Mapping[str, int]
-    violating: Mapping[str, int]
-    cases: tuple[KeptCase, ...] = ()
-    known: Mapping[str, int] = field(default_factory=dict)
-    moments: tuple[Moment, ...] = ()
-    targets: tuple[str, ...] = ()
+    cases: tuple[KeptCase, ...]
+    known: Mapping[str, int]
+    targets: tuple[str, ...]
 
 
 def read_contents(folder: Path) -> RunContents:
@@ -205,17 +200,12 @@ def read_contents(folder: Path) -> RunContents:
             seeds = [plan.get("seed", 0) for plan in read]
             targets = (printable(str(name)) for plan in read for name in plan["targets"])
             return RunContents(
-                folder,
-                view.command,
+                view,
                 tuple(dict.fromkeys(printable(str(torch)) for _, torch, _ in plans)),
                 tuple(dict.fromkeys(int(seed) for seed in seeds)),
                 sum(float(elapsed) for _, _, elapsed in plans),
-                view.running,
-                view.programs,
-                view.violating,
                 cases,
                 {printable(name): times for name, times in store.known().most_common()},
-                tuple(view.moments),
                 tuple(dict.fromkeys(targets)),
             )
         except sqlite3.Error as error:
