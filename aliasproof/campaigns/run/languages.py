@@ -188,15 +188,10 @@ class NamedFinding(NamedTuple):
 
 def named(finding: Finding[PythonProgram]) -> NamedFinding:
     """The finding with the known bug that it is, and the identifier that `fuzz` gives it."""
-    line = straight_line(finding.program)
-    name = line and name_of_line(line, finding.target, finding.oracle)
-    if name and name.documented:
-        return NamedFinding(documented=name.documented)
     known = next((name for name, bug in python_bugs().items() if is_of_bug(finding, bug)), None)
-    if name:
-        finding = replace(finding, identifier=name.identifier)
-        known = known or name.known or None
-    return NamedFinding(replace(finding, known=known))
+    line = straight_line(finding.program)
+    finding = replace(finding, known=known)
+    return NamedFinding(finding) if line is None else _named_as_line(finding, line)
 
 
 def is_of_bug(finding: Finding[PythonProgram], bug: PythonBug) -> bool:
@@ -213,17 +208,6 @@ def is_of_bug(finding: Finding[PythonProgram], bug: PythonBug) -> bool:
 #
 # A Python program that is a straight line of ATen calls equals a `Program`. Such a program is named
 # as campaigns of `Program`s name its violation, so that one cause is one finding in both languages.
-
-
-class LineName(NamedTuple):
-    """The name of a violation in a campaign of `Program`s, and the known bug that it is, if any.
-
-    `documented` says why the documentation of the target allows it; then there is no name.
-    """
-
-    identifier: str = ""
-    known: str = ""
-    documented: str = ""
 
 
 class _LiftedError(Exception):
@@ -281,21 +265,26 @@ def _is_plain(value: object) -> bool:
     return isinstance(value, torch.Tensor) and not value.requires_grad
 
 
-def name_of_line(program: Program, target: str, oracle: str) -> LineName | None:
-    """The name of the violation of this oracle by a target; None if the program shows none.
+def _named_as_line(finding: Finding[PythonProgram], program: Program) -> NamedFinding:
+    """Name a finding as a campaign of `Program`s does, if the `program` shows it, too.
 
     Raises `InternalError` for a mistake of ours.
     """
-    examination = examine(Case.of(program), target_named(target))
+    examination = examine(Case.of(program), target_named(finding.target))
     if examination.mistake is not None:
         raise examination.mistake
     symptom = examination.symptom
     for it in examination.documented if not examination.failed else ():
-        if it.difference.oracle == oracle:
-            return LineName(documented=it.limitation.reason)
+        if it.difference.oracle == finding.oracle:
+            return NamedFinding(documented=it.limitation.reason)
     # For a Python program, all tensors that a caller can reach count as outputs, inputs included.
-    if not examination.failed or symptom is None or symptom_class(symptom).split(":")[0] != oracle:
-        return None
+    if (
+        not examination.failed
+        or symptom is None
+        or symptom_class(symptom).split(":")[0] != finding.oracle
+    ):
+        return NamedFinding(finding)
     known = recognised(program, symptom, reduced=True).known
     error = None if examination.trial is None else examination.trial.target.error
-    return LineName(signature(symptom, program, error, known).identifier, known or "")
+    identifier = signature(symptom, program, error, known).identifier
+    return NamedFinding(replace(finding, identifier=identifier, known=finding.known or known))
