@@ -284,6 +284,9 @@ class Contract:
         )
 
 
+EVERYTHING = Contract()  # the empty contract promises everything
+
+
 def _with_evidence(violation: Violation, key: str, reason: str) -> Violation:
     return replace(violation, evidence={**violation.evidence, key: reason})
 

@@ -25,7 +25,7 @@ from aliasproof.ir.values import clone_inputs, input_tensors
 from aliasproof.judge.python_case import FloatState, PythonCase, layers, run_python
 from aliasproof.judge.trial import Case, EagerRun, Subject, run_eager
 from aliasproof.oracles.check_result import EagerResult
-from aliasproof.oracles.contract import Contract
+from aliasproof.oracles.contract import EVERYTHING
 from aliasproof.oracles.judge import judge
 from aliasproof.oracles.observation import Observation, observe
 from aliasproof.processes.isolation import step
@@ -40,7 +40,6 @@ from aliasproof.user_code.user_file import check_arguments, raised_text
 AS_CALLED = " as called"  # suffix of a target's name in the name of a row
 MOST_NAMED = 8  # captured tensors named in a note
 _NO_LIMIT = 0.0  # seconds: the process of a check has its own limit
-_EVERYTHING = Contract()  # any difference between two runs in eager counts
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,7 +232,7 @@ def run_eager_twice(case: Case, file: Path | None) -> EagerResult:
         if type(unwatched.error) is not type(first.error):
             return eager_result(None, trace, f"aliasproof cannot watch its eager run: {raised}")
     # The empty contract promises everything: any difference between the two runs counts.
-    difference = next(iter(judge(Contract(), first, again, trace).violations), None)
+    difference = next(iter(judge(EVERYTHING, first, again, trace).violations), None)
     if difference is not None:
         reason = (
             f"two eager runs on equal inputs differ: {difference.describe()}; the function keeps"
@@ -253,7 +252,7 @@ def _filled_runs(case: Case) -> list[EagerRun]:
         for fill in Fill:
             case.function.fill = fill
             runs.append(run_eager(case))
-            differs = judge(Contract(), runs[0].observation, *runs[-1]).violations
+            differs = judge(EVERYTHING, runs[0].observation, *runs[-1]).violations
             if differs or runs[-1].observation.error is not None:
                 raise Rejected("what an undefined cast leaves is used")
     except Rejected:
@@ -332,7 +331,7 @@ def _called(call: UserCall, again: UserCall, file: Path | None) -> Prepared:
     """A call that ran in eager, and once more as `again`: if these differ, it cannot be judged."""
     case = PythonCase(call, _NO_LIMIT)
     run, trace = case.run_eager()
-    differing = judge(_EVERYTHING, run, PythonCase(again).observe(), trace).violations
+    differing = judge(EVERYTHING, run, PythonCase(again).observe(), trace).violations
     reason = None
     if differing:
         reason = f"two eager runs with gradients differ: {differing[0].describe()}"

@@ -34,7 +34,7 @@ from aliasproof.judge.trial import (
     guarded,
     with_more_runs,
 )
-from aliasproof.oracles.contract import Contract
+from aliasproof.oracles.contract import EVERYTHING, Contract
 from aliasproof.oracles.judge import judge
 from aliasproof.oracles.observation import Observation
 from aliasproof.oracles.verdict import Violation
@@ -64,7 +64,6 @@ class Runnable(Protocol):
         """
 
 
-_EVERYTHING = Contract()  # the empty contract promises everything
 LAYERS = ("dynamo", "aot-eager", "inductor")  # each builds on the earlier ones
 EAGER = "identity"  # eager again, in another namespace: any difference is a mistake of ours
 
@@ -137,7 +136,7 @@ def compare(
     program: Runnable,
     compiled: Callable[[Any], Any],
     eager: EagerRun,
-    contract: Contract = _EVERYTHING,
+    contract: Contract = EVERYTHING,
 ) -> list[Violation]:
     """Run the program as `compiled` transforms it, and compare with a run in eager."""
 

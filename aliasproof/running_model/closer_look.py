@@ -17,7 +17,7 @@ from aliasproof.eager.definedness import Watch
 from aliasproof.eager.trace import EXACT, InputLocation, Tolerance, Trace
 from aliasproof.ir.errors import InternalError, Rejected
 from aliasproof.judge.rounding_control import widened, without_rounding
-from aliasproof.oracles.contract import Contract
+from aliasproof.oracles.contract import EVERYTHING, Contract
 from aliasproof.oracles.judge import Judgement, judge
 from aliasproof.oracles.observation import Observation
 from aliasproof.oracles.verdict import Verdict, Violation
@@ -97,7 +97,6 @@ class KnownRounding(Trace):
 
 
 FORWARD, BACKWARD = "forward", "backward"
-_EVERYTHING = Contract()
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +142,7 @@ def look_closer(compared: Compared, call: GraphCall, tangents: Tangents | None =
     if _raises_later(compared.eager, call, actual[FORWARD].error):
         return Look(unjudged="eager raises in the backward pass, what the target raises before it")
     for name, run in expected.items():
-        for own in judged(_EVERYTHING, run, alone[name], trace).violations[:1]:
+        for own in judged(EVERYTHING, run, alone[name], trace).violations[:1]:
             return Look(unjudged=f"two runs in eager differ: {own.describe()}")
     control = _Control(compared, call, tangents)
     violations, rounding, unknown = {}, {}, {}
