@@ -46,7 +46,7 @@ from aliasproof.targets.registry import target as target_named
 from aliasproof.targets.user_names import NAME_IT, grant
 from aliasproof.targets.variants import GRAD
 from aliasproof.user_code import user_file
-from aliasproof.user_code.user_file import FileNames, UserFunction
+from aliasproof.user_code.user_file import UserFunction
 
 # A process serves one check. It keeps the tensors here, since callers only pass names.
 _prepared: Prepared | None = None
@@ -69,14 +69,13 @@ def begin(request: CheckRequest) -> Begun:
         given = (name,) if name in TARGETS else ()  # a file must not select code of the user
     chosen = [target_named(name) for name in given or default_targets()]
     quiet_torch()
-    names = FileNames(*request.names)
     _seed()
     step("the file")
 
     def action(given: UserFunction | Program) -> Prepared:
         global _given  # noqa: PLW0603
         _given = given
-        step(f"{names.function}() in eager")
+        step(f"{request.names.function}() in eager")
         options: dict[str, Any] = {"device": request.device, "grad": request.grad}
         if isinstance(given, Program):
             return prepare_rows(given, targets=chosen, **options)
@@ -85,7 +84,7 @@ def begin(request: CheckRequest) -> Begun:
         return replace(prepared, notes=(*given.notes, *prepared.notes))
 
     try:
-        _prepared = user_file.apply_to(request.path, names, action)
+        _prepared = user_file.apply_to(request.path, request.names, action)
     except UserError as error:
         # We limit the memory, so running out of it is not an error of the function.
         if out_of_memory(error.__cause__):

@@ -48,7 +48,8 @@ from aliasproof.reports.storage_timeline import (
 from aliasproof.targets.target import Function
 from aliasproof.user_code.captured_tensors import UNNAMED
 from aliasproof.user_code.comparable import Comparable
-from aliasproof.user_code.user_file import FileNames, UserFunction, apply_to, raised_text
+from aliasproof.user_code.given_path import FileNames
+from aliasproof.user_code.user_file import UserFunction, apply_to, raised_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,9 +323,7 @@ def explain(
     return Explanation(code, *lines, made, tuple(notes), planned)
 
 
-def explain_file(
-    path: Path, names: tuple[str, str], views: Views, *, plan: bool = False
-) -> Explanation:
+def explain_file(path: Path, names: FileNames, views: Views, *, plan: bool = False) -> Explanation:
     """The same for the program, or the function with these names, in a user's file."""
 
     def action(given: UserFunction | Program) -> Explanation:
@@ -332,7 +331,7 @@ def explain_file(
             return explain(given, views=views, plan=plan)
         return explain(given.function, given.inputs, views, plan=plan, file=path)
 
-    return apply_to(path, FileNames(*names), action)
+    return apply_to(path, names, action)
 
 
 def _graphs(

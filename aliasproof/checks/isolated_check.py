@@ -19,6 +19,7 @@ from aliasproof.oracles.verdict import Report, Verdict, Violation, not_applicabl
 from aliasproof.processes.isolation import CPU, TARGET_STEP, Limits
 from aliasproof.processes.outcome import OUT_OF_MEMORY, Death, Outcome, Raised, Returned
 from aliasproof.processes.pool import Pool, RemoteCall
+from aliasproof.user_code.given_path import DEFAULT_NAMES, FileNames
 
 # What processes import when they start. The first dispatch mode imports Dynamo.
 PRELOADED = ("aliasproof.checks.check_session", "torch._dynamo")
@@ -39,7 +40,7 @@ class CheckRequest:
     """
 
     path: Path
-    names: tuple[str, str] = ("program", "inputs")
+    names: FileNames = DEFAULT_NAMES
     targets: tuple[str, ...] = ()
     missed: bool = False
     device: str | None = None

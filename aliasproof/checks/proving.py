@@ -43,7 +43,8 @@ from aliasproof.targets.registry import SymbolicBuild, symbolic_build
 from aliasproof.targets.registry import target as target_named
 from aliasproof.targets.target import Function, Target
 from aliasproof.user_code.comparable import Comparable
-from aliasproof.user_code.user_file import FileNames, UserFunction, apply_to, raised_text
+from aliasproof.user_code.given_path import FileNames
+from aliasproof.user_code.user_file import UserFunction, apply_to, raised_text
 
 ANCHORS = 2  # sizes at which layouts of fake tensors are compared with a real run
 MOST_COUNTED = 5_000  # sizes in range; if there are more, covered sizes are not counted
@@ -84,7 +85,7 @@ def prove_function(
 
 
 def prove_file(
-    path: Path, names: tuple[str, str], targets: Sequence[str], sizes: Range, limit: float
+    path: Path, names: FileNames, targets: Sequence[str], sizes: Range, limit: float
 ) -> list[TargetProofs]:
     """The same for the program, or the function with these names, in a user's file."""
     for name in targets:  # before the user's file runs, which can take long
@@ -95,7 +96,7 @@ def prove_file(
             return prove_function(given, targets=targets, sizes=sizes, limit=limit)
         return prove_function(given.function, given.inputs, targets, sizes, limit)
 
-    return apply_to(path, FileNames(*names), action)
+    return apply_to(path, names, action)
 
 
 def prove_build(

@@ -33,7 +33,7 @@ from aliasproof.processes.isolation import Limits, memory_available, start_serve
 from aliasproof.reports.console import print_lines, print_notes, results, write_json
 from aliasproof.reports.verdict_table import CheckPrinter, Shown, check_json
 from aliasproof.targets.names import CHECKED
-from aliasproof.user_code.given_path import FUNCTION, GivenFile
+from aliasproof.user_code.given_path import DEFAULT_NAMES, GivenFile
 
 Targets = Annotated[
     list[str] | None, targets_option(CHECKED, ", the last one where a C++ compiler is")
@@ -154,11 +154,11 @@ def _print_bugs(checked: Check, bugs: Sequence[ShownBug]) -> None:
 
 def _reduction(request: CheckRequest, target: str) -> str:
     """The command that reduces what a check found wrong."""
-    (function, inputs), (rtol, atol) = request.names, request.tolerance
+    names, (rtol, atol) = request.names, request.tolerance
     options = {
         "--target": (target, None),
-        "--function": (function, FUNCTION),
-        "--inputs": (inputs, "inputs"),
+        "--function": (names.function, DEFAULT_NAMES.function),
+        "--inputs": (names.inputs, DEFAULT_NAMES.inputs),
         "--device": (request.device, None),
         "--rtol": (rtol, None),
         "--atol": (atol, None),

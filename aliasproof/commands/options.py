@@ -12,7 +12,7 @@ import typer
 
 from aliasproof.ir.errors import UserError
 from aliasproof.targets.names import ALL_COMPILERS, expanded, refuse_unknown
-from aliasproof.user_code.given_path import FUNCTION, GivenFile, file_to_read
+from aliasproof.user_code.given_path import DEFAULT_NAMES, GivenFile, file_to_read
 
 
 def require_writable(path: Path) -> None:
@@ -137,7 +137,7 @@ FunctionName = Annotated[
     option(
         "NAME",
         "The function in FILE.py, as in FILE.py:FUNCTION. It is called with the inputs."
-        f" Default: {FUNCTION}.",
+        f" Default: {DEFAULT_NAMES.function}.",
     ),
 ]
 InputsName = Annotated[

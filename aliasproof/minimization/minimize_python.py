@@ -25,7 +25,7 @@ from aliasproof.targets.registry import target as target_named
 from aliasproof.targets.user_names import grant
 from aliasproof.user_code import user_file
 from aliasproof.user_code.python_of_file import python_programs
-from aliasproof.user_code.user_file import FileNames, UserFunction
+from aliasproof.user_code.user_file import UserFunction
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,14 +93,13 @@ def find_in_file(request: MinimizeRequest) -> Finding[PythonProgram]:
     if target_named(target).backend is None:
         raise UserError(f"{target} is no backend of torch.compile")
     step("the file")
-    names = FileNames(*request.names)
 
     def find(given: UserFunction | Program) -> Finding[PythonProgram]:
         if isinstance(given, Program) or request.path.suffix != ".py":
             raise UserError("it is no function of Python")
-        for program in python_programs(request.path, names, given):
+        for program in python_programs(request.path, request.names, given):
             if (finding := shown_by(program, target)) is not None:
                 return finding
         raise UserError("as a Python program, it does what eager does")
 
-    return user_file.apply_to(request.path, names, find)
+    return user_file.apply_to(request.path, request.names, find)

@@ -11,6 +11,7 @@ from aliasproof.checks.isolated_check import MEMORY_SHARE
 from aliasproof.ir.errors import UserError
 from aliasproof.oracles.given_tolerance import NONE_GIVEN, GivenTolerance
 from aliasproof.processes.isolation import Limits, memory_available
+from aliasproof.user_code.given_path import DEFAULT_NAMES, FileNames
 
 if TYPE_CHECKING:  # it imports torch, and this module must not
     from aliasproof.ir.program import Program
@@ -32,7 +33,7 @@ class MinimizeRequest:
     """
 
     path: Path
-    names: tuple[str, str] = ("program", "inputs")
+    names: FileNames = DEFAULT_NAMES
     target: str | None = None
     oracle: str | None = None
     device: str | None = None

@@ -36,7 +36,7 @@ from aliasproof.targets.user_names import grant
 from aliasproof.targets.variants import GRAD
 from aliasproof.user_code import user_file
 from aliasproof.user_code.comparable import Comparable
-from aliasproof.user_code.user_file import FileNames, UserFunction, check_arguments
+from aliasproof.user_code.user_file import UserFunction, check_arguments
 
 OUR_NAMESPACES = {"aten", "prims"}
 
@@ -62,7 +62,7 @@ def begin(request: MinimizeRequest) -> Subject:
     step("the file")
     gradients = GRAD.name in (request.target or "").split(":")
     lift_it = partial(lift, gradients=gradients)
-    lifted = user_file.apply_to(request.path, FileNames(*request.names), lift_it)
+    lifted = user_file.apply_to(request.path, request.names, lift_it)
     global _function  # noqa: PLW0603
     if _function is not None and request.device is not None:
         _function = _function.on(request.device)
@@ -106,7 +106,7 @@ def prepare_worker(request: MinimizeRequest, subject: Subject) -> None:
     quiet_torch()
     if subject.user_code:  # only the user's file registers these operators
         with contextlib.redirect_stdout(sys.stderr):
-            user_file.read(request.path, FileNames(*request.names))
+            user_file.read(request.path, request.names)
 
 
 class Found(NamedTuple):

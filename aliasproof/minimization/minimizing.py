@@ -178,7 +178,7 @@ def _subject(process: Isolated, request: MinimizeRequest) -> Subject:
     print_notes(subject.notes)
     if subject.user_code:
         with contextlib.redirect_stdout(sys.stderr):
-            user_file.read(request.path, user_file.FileNames(*request.names))
+            user_file.read(request.path, request.names)
     return subject
 
 

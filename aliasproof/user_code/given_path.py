@@ -7,6 +7,7 @@ import re
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from aliasproof.ir.errors import UserError
 
@@ -17,6 +18,16 @@ GIVE = (
 PRINTED = (".txt", ".log")  # of graphs that torch printed
 EXPORTED = ".pt2"  # of torch.export.save
 STORED_GRAPH = "graph.json"  # in the folder of a stored graph (`formats/stored_graph.py`)
+
+
+class FileNames(NamedTuple):
+    """The names in a Python file: of the function, and of the function that returns its inputs."""
+
+    function: str = "program"
+    inputs: str = "inputs"
+
+
+DEFAULT_NAMES = FileNames()
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +52,7 @@ class GivenFile:
             raise UserError(f"'{given}' does not end with the name of a function; {GIVE}")
         return cls(Path(path), function)
 
-    def names(self, function: str | None, inputs: str) -> tuple[str, str]:
+    def names(self, function: str | None, inputs: str) -> FileNames:
         """The names of the function and of its inputs, from the path and the options.
 
         Raises `UserError` if the path and the option name two functions.
@@ -50,10 +61,7 @@ class GivenFile:
             raise UserError(
                 f"{self.path}:{self.function} and --function {function} are two functions; give one"
             )
-        return self.function or function or FUNCTION, inputs
-
-
-FUNCTION = "program"  # without a name
+        return FileNames(self.function or function or DEFAULT_NAMES.function, inputs)
 
 
 def file_to_read(path: Path) -> Path:

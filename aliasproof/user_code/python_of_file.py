@@ -26,7 +26,8 @@ from aliasproof.ir.python_program import (
 )
 from aliasproof.ir.stored_text import read_text
 from aliasproof.reduction.syntax_trees import substitute
-from aliasproof.user_code.user_file import SECOND_INPUTS, CallArguments, FileNames, UserFunction
+from aliasproof.user_code.given_path import FileNames
+from aliasproof.user_code.user_file import SECOND_INPUTS, CallArguments, UserFunction
 
 _ONLY_TYPES = ("__future__", "typing", "collections.abc")
 _REGISTERS = (".register_buffer", ".register_parameter")

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import torch
 
@@ -27,7 +27,7 @@ from aliasproof.ir.stored_text import read_text
 from aliasproof.processes.isolation import step
 from aliasproof.reports.console import output_for_results
 from aliasproof.targets.user_names import module_of
-from aliasproof.user_code.given_path import EXPORTED, PRINTED, STORED_GRAPH, file_to_read
+from aliasproof.user_code.given_path import EXPORTED, PRINTED, STORED_GRAPH, FileNames, file_to_read
 
 # --- call arguments -------------------------------------------------------------------------------
 #
@@ -170,13 +170,6 @@ SECOND_INPUTS = "second_inputs"
 LONGEST_MESSAGE = 200  # characters of an exception's message, in a message of ours
 
 Result = TypeVar("Result")
-
-
-class FileNames(NamedTuple):
-    """The names in a Python file: of the function, and of the function that returns its inputs."""
-
-    function: str = "program"
-    inputs: str = "inputs"
 
 
 @dataclass(frozen=True, slots=True)

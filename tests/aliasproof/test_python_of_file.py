@@ -10,6 +10,7 @@ import torch
 from aliasproof.ir.errors import UserError
 from aliasproof.ir.python_program import PythonProgram
 from aliasproof.user_code import user_file
+from aliasproof.user_code.given_path import FileNames
 from aliasproof.user_code.python_of_file import python_programs
 
 FILES = {
@@ -88,7 +89,7 @@ def inputs():
 
 
 def programs(folder: Path, text: str) -> list[PythonProgram]:
-    path, names = folder / "mine.py", user_file.FileNames()
+    path, names = folder / "mine.py", FileNames()
     path.write_text(f"import torch\n{text}")
     given = user_file.read(path, names)
     assert isinstance(given, user_file.UserFunction)

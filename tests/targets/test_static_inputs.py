@@ -27,6 +27,7 @@ from aliasproof.reduction.edits import simplicity
 from aliasproof.reduction.instruction_steps import plain_gradients
 from aliasproof.targets.gradients import requiring_gradients
 from aliasproof.targets.registry import target
+from aliasproof.user_code.given_path import FileNames
 from tests.scripts_here import confirm_here
 from tests.short_programs import known_bug
 from tests.targets.conftest import defined_by
@@ -109,6 +110,6 @@ def test_minimize_finds_the_difference_of_a_stored_graph(tmp_path: Path) -> None
     inputs = torch.ones(2), torch.ones(2, requires_grad=True)
     torch._dynamo.mark_static_address(inputs[0])
     StoredGraph(graph, inputs).write(folder := tmp_path / "graph")
-    request = MinimizeRequest(folder, ("f", "inputs"), "aot-eager:grad", None, None)
+    request = MinimizeRequest(folder, FileNames("f"), "aot-eager:grad", None, None)
     subject = minimize_session.begin(request)
     assert minimize_session.find(subject.program, request).kept.symptom.oracle == "values"
