@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from aliasproof.commands.options import Json, Workers, option, require_writable, targets_option
-from aliasproof.ir.errors import UserError
+from aliasproof.ir.stored_text import writing
 from aliasproof.reports.console import (
     counted,
     notes,
@@ -145,11 +145,9 @@ def _rebuild(runs: list[Path], workers: int) -> int:
     with contextlib.ExitStack() as opened:
         stores = [opened.enter_context(open_store(run)) for run in runs]
         made = gates.distill(stores, workers, lambda text: print_notes([text]))
-    try:
+    with writing(gates.PROGRAMS):
         gates.FOLDER.mkdir(parents=True, exist_ok=True)
         gates.PROGRAMS.write_text(gates.corpus_text(made.added), encoding="utf-8")
-    except OSError as error:
-        raise UserError(f"{gates.PROGRAMS} cannot be written: {error.strerror}") from error
     made.baseline.write(gates.FOLDER / f"torch-{gates.release()}.json")
     fired, bugs = len(made.baseline.sites), len(made.baseline.bugs)
     print_lines(

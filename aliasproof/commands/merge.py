@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 from aliasproof.commands.options import Json, KnownToo, argument, flag, option
-from aliasproof.ir.errors import UserError
+from aliasproof.ir.stored_text import writing
 from aliasproof.reports.console import results, write_json
 
 Folder = Annotated[Path, argument("DIR", "Folder of the joined run.")]
@@ -58,19 +58,15 @@ def merge(
     if page is not None or summary is not None:
         report = reporting.report(str(folder), 0.0)  # nothing runs again
         if page is not None:
-            _write(page, run_page(report))
+            with writing(page):
+                page.write_text(run_page(report), encoding="utf-8")
         if summary is not None:
             found = [finding for finding in report.findings if finding.identifier in new]
-            _write(summary, step_summary(report, found, "new finding", campaign.mistakes))
+            text = step_summary(report, found, "new finding", campaign.mistakes)
+            with writing(summary):
+                summary.write_text(text, encoding="utf-8")
     if json:
         write_json(campaign.to_json() | {"new": sorted(new)})
     else:
         print_outcome(results(), campaign, everything=known)
     return int(bool(new) and fail_on_new)
-
-
-def _write(file: Path, text: str) -> None:
-    try:
-        file.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UserError(f"{file} cannot be written: {error.strerror}") from error

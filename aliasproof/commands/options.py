@@ -11,18 +11,16 @@ from typing import Annotated, Any
 import typer
 
 from aliasproof.ir.errors import UserError
+from aliasproof.ir.stored_text import writing
 from aliasproof.targets.names import ALL_COMPILERS, expanded, refuse_unknown
 from aliasproof.user_code.given_path import DEFAULT_NAMES, GivenFile, file_to_read
 
 
 def require_writable(path: Path) -> None:
     """Make the folder of a result, before any work. Raises `UserError` if it cannot be written."""
-    try:
+    with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=path.parent):
-            pass
-    except OSError as error:
-        raise UserError(f"{path} cannot be written: {error.strerror}") from error
+        tempfile.TemporaryFile(dir=path.parent).close()
 
 
 def option(metavar: str, text: str, *names: str) -> Any:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from aliasproof.commands.options import OwnTarget, argument, at_least_zero, option, require_writable
 from aliasproof.ir.errors import UserError, did_you_mean
+from aliasproof.ir.stored_text import writing
 from aliasproof.processes.isolation import start_server
 from aliasproof.reports.console import notes, print_lines, progress_bar, relative, results
 
@@ -117,13 +118,11 @@ def _write(out: Path, report: RunReport, formats: list[str]) -> None:
     from aliasproof.reports.report_files import file_of, workflow_commands
 
     files = {name: file_of(name, report) for name in formats}
-    try:
+    with writing(f"--out {out}"):
         out.mkdir(parents=True, exist_ok=True)
         for name, (file, text) in files.items():
             (out / file).write_text(text, encoding="utf-8")
             print_lines(notes(), f"{name}: {relative(out / file)}")
-    except OSError as error:
-        raise UserError(f"--out {out} cannot be written: {error.strerror}") from error
     if "github" in formats:
         for line in workflow_commands(report):
             results().out(line, highlight=False)

@@ -1,4 +1,4 @@
-"""Reading the text of a stored file: a program, a finding, a run.
+"""Reading the text of a stored file (a program, a finding, a run), and errors of writing one.
 
 Such a file can come from anywhere. It may be a pipe without an end, a device, gigabytes, or a link
 to a file that the reader did not mean to read.
@@ -6,8 +6,10 @@ to a file that the reader did not mean to read.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 
 from aliasproof.ir.errors import UserError
@@ -39,3 +41,12 @@ def read_text(path: Path, *, within: Path | None = None) -> str:
         raise UserError(
             f"{path} is not text in UTF-8: {error.reason} at byte {error.start}"
         ) from error
+
+
+@contextlib.contextmanager
+def writing(what: Path | str) -> Iterator[None]:
+    """Name `what` if a file cannot be written within the context. Raises `UserError`."""
+    try:
+        yield
+    except OSError as error:
+        raise UserError(f"{what} cannot be written: {error.strerror}") from error

@@ -28,7 +28,7 @@ from aliasproof.ir.printing import inputs_source, source
 from aliasproof.ir.program import Program
 from aliasproof.ir.python_program import AnyProgram, P, PythonProgram
 from aliasproof.ir.serialization import dumps
-from aliasproof.ir.stored_text import read_text
+from aliasproof.ir.stored_text import read_text, writing
 from aliasproof.processes.interrupts import raise_interrupt, signal_handler
 from aliasproof.processes.isolation import CPU, Isolated, Limits
 from aliasproof.processes.outcome import Death, Outcome, Raised, Returned
@@ -228,15 +228,13 @@ class RememberedCheck:
             yield cls(check)
             return
         answers = _answers_of(path, question) if path.exists() else {}
-        try:
+        with writing(f"--resume {path}"):
             # The file is rewritten: a killed process may have left a partial line.
             lines = [json.dumps(question), *(f"{digest} {it}" for digest, it in answers.items())]
             partial = path.with_name(f"{path.name}.partial")
             partial.write_text("\n".join(lines) + "\n", encoding="utf-8")
             partial.replace(path)
             file = path.open("a", encoding="utf-8")
-        except OSError as error:
-            raise UserError(f"--resume {path} cannot be written: {error.strerror}") from error
         with file:
             yield cls(check, answers, _file=file)
 

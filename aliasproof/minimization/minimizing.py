@@ -28,6 +28,7 @@ from aliasproof.ir.errors import Rejected, UserError
 from aliasproof.ir.program import Program
 from aliasproof.ir.python_program import AnyProgram, P, PythonProgram
 from aliasproof.ir.serialization import dumps, to_json
+from aliasproof.ir.stored_text import writing
 from aliasproof.judge.attribution import Symptom
 from aliasproof.judge.python_case import EAGER
 from aliasproof.minimization.candidate_checks import (
@@ -425,12 +426,10 @@ class SmallestFile:
             self.path = self.output or Path(folder or "", name)
             print_notes([f"the smallest program so far is always in {self.path}"])
         best = program.renamed() if isinstance(program, Program) else program
-        try:
+        with writing(self.path):
             write_text(
                 self.path, self._json(best) if self.path.suffix == ".json" else file_source(best)
             )
-        except OSError as error:
-            raise UserError(f"{self.path} cannot be written: {error.strerror}") from error
         self._written = program, self.finding
 
     def _json(self, program: AnyProgram) -> str:
@@ -529,7 +528,5 @@ def write_folder(
     reducer = minimized.reducer
     tried, accepted, steps = reducer.tried, reducer.accepted, reducer.passes
     finding = replace(named.finding, tried=tried, accepted=accepted, steps=steps)
-    try:
+    with writing(folder):
         return publish_finding(finding, origin=_origin(given)).write(folder)
-    except OSError as error:
-        raise UserError(f"{folder} cannot be written: {error.strerror}") from error

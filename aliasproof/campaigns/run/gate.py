@@ -33,6 +33,7 @@ from aliasproof.ir.errors import UserError
 from aliasproof.ir.execution import glue
 from aliasproof.ir.program import Program
 from aliasproof.ir.python_program import AnyProgram, PythonProgram
+from aliasproof.ir.stored_text import writing
 from aliasproof.judge.attribution import Symptom
 from aliasproof.judge.examination import examine
 from aliasproof.judge.trial import Case
@@ -116,11 +117,9 @@ class Baseline:
 
     def write(self, path: Path) -> None:
         """Write the baseline. Raises `UserError` if that fails."""
-        try:
+        with writing(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(json.dumps(encoded(self), indent=1) + "\n", encoding="utf-8")
-        except OSError as error:
-            raise UserError(f"{path} cannot be written: {error.strerror}") from error
 
     @classmethod
     def read(cls, path: Path) -> Baseline:
