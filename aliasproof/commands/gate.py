@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -31,7 +32,8 @@ BaselineFile = Annotated[
     Path | None,
     option(
         "FILE",
-        "Compare with this file; if it does not exist, write it, and exit with status 0.",
+        "Compare with this file; if it does not exist, write it, and exit with status 0. Where the"
+        " environment has CI, it must exist.",
         "--baseline",
     ),
 ]
@@ -81,6 +83,11 @@ def gate(
         entries = gates.pair_with_targets(entries, target)
     if baseline is not None and baseline.exists():
         before = gates.Baseline.read(baseline)
+    elif baseline is not None and os.environ.get("CI"):
+        raise UserError(
+            f"{baseline} does not exist, so nothing would be compared, in CI each time: run this"
+            " command once on a machine of yours, and commit the file"
+        )
     elif baseline is not None:
         require_writable(baseline)
     elif not target:
@@ -97,8 +104,8 @@ def gate(
     if baseline is not None and before is None:
         recorded = gates.Baseline.of(seen)
         recorded.write(baseline)
-        for one in recorded.shown.values():
-            print_exactly(results(), f"recorded: {one}")
+        for text, number in Counter(map(str, recorded.shown.values())).items():
+            print_exactly(results(), f"recorded: {text}{_of_programs(number)}")
         shown = counted(len(recorded.shown), "violation")
         print_lines(results(), f"{relative(baseline)}: {shown} of {len(seen)} programs recorded")
         _note_exercised(target, seen)
@@ -114,15 +121,20 @@ def gate(
         listed = [{"new": it.is_new, "text": it.text} for it in found]
         write_json({"programs": len(seen), "new": new, "changes": listed})
         return int(new > 0)
-    for change in found:
-        print_exactly(results(), change.text)
-        if change.finding is not None:
-            where = relative(out / change.finding.identifier)
-            print_exactly(results(), f"    {show_command(where, change.finding.target)}")
+    for text, number in Counter(change.text for change in found).items():
+        print_exactly(results(), f"{text}{_of_programs(number)}")
+        first = next(change.finding for change in found if change.text == text)
+        if first is not None:
+            where = relative(out / first.identifier)
+            print_exactly(results(), f"    {show_command(where, first.target)}")
     changed = counted(len(found), "change")
     print_lines(results(), f"{counted(len(seen), 'program')}, {changed}, {new} new")
     _note_exercised(target, seen)
     return int(new > 0)
+
+
+def _of_programs(number: int) -> str:
+    return "" if number == 1 else f" ({number} programs)"
 
 
 def _note_exercised(targets: list[str] | None, seen: Mapping[str, Seen]) -> None:

@@ -182,7 +182,7 @@ def part_and_pass(frames: Iterable[FrameType]) -> tuple[str, str]:
         if frame.f_code.co_name in _OBSERVED and frame.f_locals:
             name = _observed_name(frame)
         if frame.f_code is UserPass.__call__.__code__:
-            name = frame.f_locals["self"].__name__
+            name = frame.f_locals["self"].__name__ if frame.f_locals else ""
         driver = drivers().get(frame.f_code)
         if driver is None:
             continue

@@ -40,6 +40,7 @@ def few_programs(monkeypatch):
     few = [gate.Entry(bug.targets[0], bug.program) for bug in bugs]
     few.append(gate.Entry("aot-eager", PythonProgram(OF_PYTHON)))
     monkeypatch.setattr(gate, "corpus", lambda: few)
+    monkeypatch.delenv("CI", raising=False)  # where a baseline must exist
     return few
 
 
@@ -94,7 +95,34 @@ def test_a_new_baseline_lists_what_it_accepts_and_how_often_a_pass_did_something
         note = f"note: your pass changed a graph in {changed} of 3 programs"
         assert note in " ".join(outcome.err.split())
     recorded = call("gate", "--target", f"mine.py:{name}", "--baseline", "other.json")
-    assert recorded.out.count("recorded: ") == changed
+    lines = [line for line in recorded.out.splitlines() if line.startswith("recorded: ")]
+    assert sum(2 if line.endswith(" (2 programs)") else 1 for line in lines) == changed
+
+
+RAISES = """
+def my_pass(graph_module):
+    raise RuntimeError("not written yet")
+"""
+
+
+def test_a_pass_that_raises_is_two_lines_for_all_programs(call, tmp_path, few_programs):
+    (tmp_path / "mine.py").write_text(RAISES)
+    outcome = call("gate", "--target", "mine.py:my_pass")
+    assert outcome.code == 1, outcome
+    raised, command, of_python, _, last = outcome.out.splitlines()
+    assert raised.startswith("new: errors: raises RuntimeError: not written yet")
+    assert raised.endswith(" (2 programs)")
+    assert "Still there" in call(*shlex.split(command)[1:]).out
+    assert "by RuntimeError: not written yet" in of_python
+    assert last == "3 programs, 3 changes, 3 new"
+
+
+def test_ci_never_records_a_baseline(call, tmp_path, few_programs, monkeypatch):
+    monkeypatch.setenv("CI", "true")
+    (tmp_path / "mine.py").write_text(RAISES)
+    outcome = call("gate", "--target", "mine.py:my_pass", "--baseline", "b.json")
+    assert "b.json does not exist" in outcome.refusal
+    assert not (tmp_path / "b.json").exists()
 
 
 def test_without_a_baseline_known_bugs_are_no_change(call, few_programs):
