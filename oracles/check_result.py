@@ -70,7 +70,8 @@ class TargetResult:
     or if the graph is wrong or incomplete. `eager` is the eager run that the target was compared
     with, if it is not the eager run of the check. `wrong_part` is the pass after which the target
     is wrong, if attribution found one. `died` says how a process died during a comparison, in any
-    run. `rows` show both runs side by side, if they differ.
+    run. `rows` show both runs side by side, if they differ. `untested` says why the verdict is none
+    on the user's code; it is empty if it is one.
     """
 
     target: str
@@ -82,6 +83,7 @@ class TargetResult:
     wrong_part: str = ""
     died: str = ""
     rows: Sequence[Row] = ()
+    untested: str = ""
 
     def without_tensors(self) -> TargetResult:
         """As `EagerResult.without_tensors`."""

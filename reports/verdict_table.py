@@ -157,8 +157,10 @@ class CheckPrinter:
         if self.eager.unjudged is not None:
             return
         documented = () if self.shown.documented else _documented(check)
+        rows = check.results.items()
         lines = [
             *((reason, "dim") for reason in _reasons(check.results)),
+            *((f"{name}: {it.untested}", "yellow") for name, it in rows if it.untested),
             *((line, "red") for line in documented),
             *((note, "dim") for note in _notes(check.results, strict=self.shown.strict)),
         ]
@@ -378,6 +380,7 @@ def check_json(check: Check, bugs: Mapping[str, str]) -> dict[str, object]:
                 "violated": result.violated,
                 "first wrong after": result.wrong_part or None,
                 "known bug": bugs.get(name),
+                "untested": result.untested or None,
                 "missed": None if result.missed is None else list(map(asdict, result.missed)),
             }
             for name, result in check.results.items()

@@ -29,7 +29,7 @@ from aliasproof.targets.names import CHECKED
 from aliasproof.targets.registry import target as target_named
 from aliasproof.targets.target import Function, Target
 from aliasproof.targets.user_names import grant
-from aliasproof.targets.user_targets import of_value
+from aliasproof.targets.user_targets import YOUR_PASS, of_value
 
 # A name, a target, or the caller's pass or backend.
 GivenTarget: TypeAlias = str | Target | Callable[..., object]
@@ -172,11 +172,21 @@ def _result(
         return result
     # Under other conditions, eager has other results.
     eager = None if target.conditions is None else trial.eager
-    result = replace(result, observation=trial.target, eager=eager)
+    untested = _untested(target, trial)
+    result = replace(result, observation=trial.target, eager=eager, untested=untested)
     if not any(report.differences for report in reports.values()):
         return result
     first_call = () if trial.build is None else trial.build.first_call
     return replace(result, rows=tuple(named_rows(trial.eager, trial.target, names, first_call)))
+
+
+def _untested(target: Target, trial: Trial) -> str:
+    """That a user's pass changed no graph; empty if it did, and for other targets."""
+    stages = () if trial.build is None else trial.build.stages
+    if not target.yours.startswith(YOUR_PASS) or not stages:
+        return ""
+    versions = [str(stage.graph.graph) for stage in stages]  # of each graph, before and after
+    return "" if versions[::2] != versions[1::2] else f"{target.yours} changed no graph of it"
 
 
 def _missed_opportunities(

@@ -364,8 +364,11 @@ def run_campaign(
     # A cluster that cannot be joined leaves no folder of a run.
     address, per_node = cluster
     executor = LocalWorkers.of if address is None else connect(address, per_node)
+    # A mistyped folder is a new one: the title says so.
+    known = "new folder " if run is not None and not run.exists() else ""
     folder = run if run is not None else new_folder(Path("runs"))
-    with display(notes(), _title(plan, address, folder)) as listener:
+    title = _title(plan, address, f"{known}{relative(folder)}")
+    with display(notes(), title) as listener:
         interrupts = Interrupts(at_third=quit_now)
         campaign = search(plan, folder, listener, interrupts, started, executor)
     if as_json:
@@ -375,7 +378,7 @@ def run_campaign(
     return campaign
 
 
-def _title(plan: Plan, cluster: str | None, folder: Path) -> str:
+def _title(plan: Plan, cluster: str | None, folder: str) -> str:
     targets = () if plan.language == PYTHON else plan.targets
     favored = listed([*dict.fromkeys(it for name in targets for it in _favored(name))], 5)
     workers = counted(plan.workers, "worker")
@@ -385,8 +388,8 @@ def _title(plan: Plan, cluster: str | None, folder: Path) -> str:
     words = {PYTHON: ", with Python programs,", BOTH: ", a quarter with Python programs,"}
     return (
         f"Fuzzing {', '.join(plan.targets)}{words.get(plan.language, '')} with {workers},"
-        f" seed {plan.seed}{on}, into {relative(folder)}"
-        + (f". Your code names {favored}, so more programs call these." if favored else "")
+        f" seed {plan.seed}{on}, into {folder}"
+        + (f". Your file names {favored}, so more programs call these." if favored else "")
     )
 
 

@@ -72,6 +72,24 @@ def test_a_check_and_a_proof_take_it(call, passes):
     assert "1 proved, 0 refuted" in proved.out
 
 
+IDLE = """
+def my_pass(graph_module):
+    for node in graph_module.graph.nodes:
+        if "{op}" in str(node.target):
+            node.kwargs = dict(node.kwargs, alpha=1)
+    return graph_module
+"""
+
+
+@pytest.mark.parametrize(("op", "untested"), [("aten.relu", True), ("aten.add", False)])
+def test_a_pass_that_changes_no_graph_is_said_to_be_untested(call, passes, op, untested):
+    (passes / "idle.py").write_text(IDLE.format(op=op))
+    outcome = call("check", "mine.py", "--target", "idle.py:my_pass", "--in-process")
+    assert outcome.code == 0, outcome
+    said = "idle.py:my_pass: your pass `my_pass` changed no graph of it" in outcome.out
+    assert said == untested
+
+
 def test_what_a_backend_raises_is_shown_without_names_of_ours(call, passes):
     (passes / "raises.py").write_text("def mine(module, examples):\n    raise ValueError('this')\n")
     done = call("check", "mine.py", "--target", "raises.py:mine", "--no-grad")
