@@ -12,12 +12,13 @@ import torch
 
 from aliasproof.campaigns.failure.recognition import by_mark, recognised
 from aliasproof.corpus.bug_files import known_bugs
-from aliasproof.ir.program import Program
+from aliasproof.corpus.known_bug import patched
+from aliasproof.ir.program import Input, Program
 from aliasproof.judge.attribution import Symptom
 from aliasproof.judge.examination import examine
 from aliasproof.judge.trial import Case
 from aliasproof.targets.registry import target
-from tests.short_programs import program_of, view
+from tests.short_programs import known_bug, program_of, view
 
 # Bugs whose marks check the numbers of a program: `plain` programs do not show them.
 OF_NUMBERS = """
@@ -87,6 +88,29 @@ def test_a_mark_asks_for_the_form_that_shows_the_bug(
 ) -> None:
     oracle = "values" if kind == "wrong value" else "errors"
     assert by_mark(program, Symptom(name, oracle, kind), reduced=True) is None
+
+
+@known_bug
+@pytest.mark.parametrize(
+    ("call", "index"),
+    [
+        ("aten.scatter_add_.default(v1, 0, x1, x1)", view(1, 1, 1, dtype=torch.int64)),
+        ("aten.cumsum_.default(v1, 0)", view(1)),
+    ],
+    ids=["scatter_add_", "cumsum_"],
+)
+def test_each_write_that_returns_other_strides_has_the_mark(call: str, index: Input) -> None:
+    body = f"""
+    v0 = aten.view.default(x0, [2, 2, 2])
+    v1 = aten.permute.default(v0, [0, 2, 1])
+    {call}
+    return ()
+    """
+    program = program_of(body, view(4, 2, dtype=torch.int64), index)
+    with patched([bug for bug in known_bugs().values() if bug.patch is not None]):
+        symptom = examine(Case.of(program), target("aot")).symptom
+    assert symptom is not None
+    assert by_mark(program, symptom, reduced=True) == "permuted-view-filled"
 
 
 @pytest.mark.parametrize(
