@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +27,7 @@ ROOT = Path(__file__).parents[2]
         ),
     ],
 )
-def test_the_last_line_that_fits_decides(
-    thorough: Callable[[Sequence[str], str], bool], lines: list[str], expected: list[str]
-) -> None:
+def test_the_last_line_that_fits_decides(thorough, lines, expected):
     names = ["tests/a/test_b.py::test_c", "tests/a/test_b.py::test_d[x-1]", "tests/ab.py::test_e"]
     assert [name for name in names if thorough(lines, name)] == expected
 
@@ -48,11 +45,13 @@ def test_of_many_cases_three_are_left(pytestconfig: pytest.Config) -> None:
     ]
 
 
-def test_each_line_decides_about_a_test(
-    unused_lines: list[str], request: pytest.FixtureRequest
-) -> None:
-    """For files that were not collected, only the names can be checked."""
+def test_each_line_decides_about_a_test(unused_lines, request):
+    """For files that were not collected, or in part, only the names can be checked."""
+    given = [argument.split("::") for argument in request.config.args]
     collected = {item.path for item in request.session.items}
+    collected -= {
+        (request.config.invocation_params.dir / it[0]).resolve() for it in given if it[1:]
+    }
     wrong = []
     for line in unused_lines:
         file, _, test = line.removeprefix("!").partition("::")
