@@ -27,10 +27,6 @@ def manual_descent(x: Tensor, labels: Tensor) -> Tensor:
     return loss.detach()
 
 
-def manual_descent_inputs() -> tuple[Tensor, Tensor]:
-    return torch.randn(5, 4), torch.tensor([0, 2, 1, 1, 0])
-
-
 class RoundThrough(torch.autograd.Function):
     """Round to a grid; gradients pass as if nothing was rounded, where nothing was cut."""
 
@@ -54,10 +50,6 @@ def fake_quantize(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
     return out.detach(), grad
 
 
-def fake_quantize_inputs() -> tuple[Tensor, Tensor]:
-    return torch.randn(2, 3), torch.randn(3, 4, requires_grad=True)
-
-
 blocks = nn.ModuleList(nn.Sequential(nn.Linear(4, 4), nn.Tanh()) for _ in range(2))
 
 
@@ -70,10 +62,6 @@ def checkpointed_stack(x: Tensor) -> Tensor:
     return loss.detach()
 
 
-def checkpointed_stack_inputs() -> Tensor:
-    return torch.randn(3, 4)
-
-
 def hooked_gradients(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
     """A hook scales a gradient on its way back, as for gradient reversal."""
     x = x.detach().requires_grad_()
@@ -82,10 +70,6 @@ def hooked_gradients(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
     hidden.square().sum().backward()
     assert x.grad is not None
     return hidden.detach(), x.grad
-
-
-def hooked_gradients_inputs() -> tuple[Tensor, Tensor]:
-    return torch.randn(2, 3), torch.randn(3, 3)
 
 
 class ScaleInPlace(torch.autograd.Function):
@@ -110,19 +94,11 @@ def function_that_writes(x: Tensor) -> tuple[Tensor, Tensor]:
     return y.detach(), grad
 
 
-def function_that_writes_inputs() -> Tensor:
-    return torch.randn(4)
-
-
 def differentiable_buffer(state: Tensor, w: Tensor) -> Tensor:
     """Rows of a buffer without gradients become functions of what requires them."""
     state[1] = w * 2
     state[2].add_(state[1])
     return state.sum(0)
-
-
-def differentiable_buffer_inputs() -> tuple[Tensor, Tensor]:
-    return torch.randn(4, 4), torch.randn(4, requires_grad=True)
 
 
 def average_of_leaf(average: Tensor, x: Tensor) -> Tensor:
@@ -132,5 +108,15 @@ def average_of_leaf(average: Tensor, x: Tensor) -> Tensor:
     return (average * x).sum()
 
 
-def average_of_leaf_inputs() -> tuple[Tensor, Tensor]:
-    return torch.randn(4, requires_grad=True), torch.randn(4, requires_grad=True)
+INPUTS = {
+    "manual_descent": lambda: (torch.randn(5, 4), torch.tensor([0, 2, 1, 1, 0])),
+    "fake_quantize": lambda: (torch.randn(2, 3), torch.randn(3, 4, requires_grad=True)),
+    "checkpointed_stack": lambda: torch.randn(3, 4),
+    "hooked_gradients": lambda: (torch.randn(2, 3), torch.randn(3, 3)),
+    "function_that_writes": lambda: torch.randn(4),
+    "differentiable_buffer": lambda: (torch.randn(4, 4), torch.randn(4, requires_grad=True)),
+    "average_of_leaf": lambda: (
+        torch.randn(4, requires_grad=True),
+        torch.randn(4, requires_grad=True),
+    ),
+}

@@ -15,19 +15,11 @@ def append_to_cache(cache: Tensor, new: Tensor, position: int) -> Tensor:
     return cache[:, :, : position + 1].softmax(dim=-1)
 
 
-def append_to_cache_inputs() -> tuple[Tensor, Tensor, int]:
-    return torch.zeros(1, 2, 6, 4), torch.randn(1, 2, 1, 4), 3
-
-
 def sliding_window(cache: Tensor, new: Tensor) -> Tensor:
     """The oldest entry leaves. Source and destination overlap, so the source is cloned."""
     cache[:, :-1] = cache[:, 1:].clone()
     cache[:, -1] = new
     return cache.mean(dim=1)
-
-
-def sliding_window_inputs() -> tuple[Tensor, Tensor]:
-    return torch.arange(12.0).reshape(2, 6), torch.tensor([50.0, 60.0])
 
 
 def ring_buffer(buffer: Tensor, head: Tensor, items: Tensor) -> tuple[Tensor, Tensor]:
@@ -38,10 +30,6 @@ def ring_buffer(buffer: Tensor, head: Tensor, items: Tensor) -> tuple[Tensor, Te
     head.add_(count).remainder_(buffer.shape[0])
     ordered = torch.roll(buffer, 0).index_select(0, (head + torch.arange(5)) % 5)
     return ordered, slots
-
-
-def ring_buffer_inputs() -> tuple[Tensor, Tensor, Tensor]:
-    return torch.arange(10.0).reshape(5, 2), torch.tensor(3), -torch.ones(3, 2)
 
 
 def paged_cache(
@@ -145,10 +133,6 @@ def swap_buffers(front: Tensor, back: Tensor, gain: Tensor) -> Tensor:
     return front - back
 
 
-def swap_buffers_inputs() -> tuple[Tensor, Tensor, Tensor]:
-    return torch.randn(3, 4), torch.zeros(3, 4), torch.tensor(2.0)
-
-
 def memoized_statistics(memo: MutableMapping[str, Tensor], x: Tensor) -> Tensor:
     """A dictionary that gets new entries, and whose old ones are updated in place."""
     if "mean" in memo:
@@ -160,5 +144,17 @@ def memoized_statistics(memo: MutableMapping[str, Tensor], x: Tensor) -> Tensor:
     return (x - memo["mean"]) @ memo["covariance"]
 
 
-def memoized_statistics_inputs() -> tuple[dict[str, Tensor], Tensor]:
-    return {"mean": torch.zeros(3), "count": torch.tensor(5)}, torch.randn(4, 3)
+INPUTS = {
+    "append_to_cache": lambda: (torch.zeros(1, 2, 6, 4), torch.randn(1, 2, 1, 4), 3),
+    "sliding_window": lambda: (torch.arange(12.0).reshape(2, 6), torch.tensor([50.0, 60.0])),
+    "ring_buffer": lambda: (torch.arange(10.0).reshape(5, 2), torch.tensor(3), -torch.ones(3, 2)),
+    "paged_cache": paged_cache_inputs,
+    "attend_with_cache": attend_with_cache_inputs,
+    "fill_replay_buffer": fill_replay_buffer_inputs,
+    "confusion_matrix": confusion_matrix_inputs,
+    "swap_buffers": lambda: (torch.randn(3, 4), torch.zeros(3, 4), torch.tensor(2.0)),
+    "memoized_statistics": lambda: (
+        {"mean": torch.zeros(3), "count": torch.tensor(5)},
+        torch.randn(4, 3),
+    ),
+}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 from torch._higher_order_ops import scan, while_loop
@@ -18,10 +20,6 @@ def clip_if_large(x: Tensor, history: list[float]) -> Tensor:
     return x.square().sum()
 
 
-def clip_if_large_inputs() -> tuple[Tensor, list[float]]:
-    return torch.full((9,), 3.0), []
-
-
 def gated_update(gate: Tensor, state: Tensor, x: Tensor) -> Tensor:
     """`torch.cond`: one of two branches, whose choice no compiler knows."""
 
@@ -34,10 +32,6 @@ def gated_update(gate: Tensor, state: Tensor, x: Tensor) -> Tensor:
     new = torch.cond(gate.sum() > 0, accept, reject, (state, x))
     state.copy_(new)
     return new.tanh()
-
-
-def gated_update_inputs() -> tuple[Tensor, Tensor, Tensor]:
-    return torch.tensor([1.0, -0.5]), torch.randn(3), torch.randn(3)
 
 
 def newton_root(x: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
@@ -54,10 +48,6 @@ def newton_root(x: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     return count, root * root
 
 
-def newton_root_inputs() -> tuple[Tensor, Tensor]:
-    return torch.ones(3), torch.tensor([2.0, 9.0, 0.5])
-
-
 def leaky_scan(inputs: Tensor, decay: Tensor) -> tuple[Tensor, Tensor]:
     """`scan`: a recurrence over time."""
 
@@ -67,10 +57,6 @@ def leaky_scan(inputs: Tensor, decay: Tensor) -> tuple[Tensor, Tensor]:
 
     last, spikes = scan(combine, torch.zeros_like(inputs[0]), inputs)
     return last, spikes.flip(0)
-
-
-def leaky_scan_inputs() -> tuple[Tensor, Tensor]:
-    return torch.randn(4, 3), torch.rand(3)
 
 
 def greedy_decode(table: Tensor, start: Tensor, length: int) -> tuple[Tensor, Tensor]:
@@ -86,10 +72,6 @@ def greedy_decode(table: Tensor, start: Tensor, length: int) -> tuple[Tensor, Te
         output[:, step] = current
         finished |= current == end
     return output, finished
-
-
-def greedy_decode_inputs() -> tuple[Tensor, Tensor, int]:
-    return torch.randn(5, 5), torch.tensor([1, 3, 4]), 4
 
 
 def suppress_overlapping(boxes: Tensor, scores: Tensor, most: float) -> Tensor:
@@ -112,3 +94,13 @@ def suppress_overlapping(boxes: Tensor, scores: Tensor, most: float) -> Tensor:
 def suppress_overlapping_inputs() -> tuple[Tensor, Tensor, float]:
     corners = torch.tensor([[0.0, 0.0], [0.5, 0.5], [4.0, 4.0]])
     return torch.cat([corners, corners + 2], dim=1), torch.tensor([0.9, 0.8, 0.7]), 0.3
+
+
+INPUTS: dict[str, Callable[[], object]] = {
+    "clip_if_large": lambda: (torch.full((9,), 3.0), []),
+    "gated_update": lambda: (torch.tensor([1.0, -0.5]), torch.randn(3), torch.randn(3)),
+    "newton_root": lambda: (torch.ones(3), torch.tensor([2.0, 9.0, 0.5])),
+    "leaky_scan": lambda: (torch.randn(4, 3), torch.rand(3)),
+    "greedy_decode": lambda: (torch.randn(5, 5), torch.tensor([1, 3, 4]), 4),
+    "suppress_overlapping": suppress_overlapping_inputs,
+}

@@ -77,19 +77,11 @@ def shift_and_mix(x: Tensor, state: Tensor) -> Tensor:
     return rotate_rows(mixed, 2)
 
 
-def shift_and_mix_inputs() -> tuple[Tensor, Tensor]:
-    return torch.randn(4, 2), torch.randn(4, 2)
-
-
 def weighted_accumulation(total: Tensor, count: Tensor, batches: list[Tensor]) -> Tensor:
     """An operator that writes two of its arguments and returns nothing."""
     for number, batch in enumerate(batches):
         accumulate(total[:2], count, batch, 1.0 / (number + 1))
     return total / count
-
-
-def weighted_accumulation_inputs() -> tuple[Tensor, Tensor, list[Tensor]]:
-    return torch.zeros(3, 2), torch.tensor(1.0), [torch.randn(2, 2) for _ in range(3)]
 
 
 def quantize_pairs(pages: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -100,10 +92,6 @@ def quantize_pairs(pages: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
     restored[0] *= first
     restored[1] *= second
     return restored, torch.stack([first, second])
-
-
-def quantize_pairs_inputs() -> tuple[Tensor, Tensor]:
-    return torch.zeros(3, 4, dtype=torch.int8), torch.linspace(-1, 2, 4)
 
 
 def sparse_coding(code: Tensor, dictionary: Tensor, signal: Tensor) -> tuple[Tensor, Tensor]:
@@ -118,10 +106,6 @@ def sparse_coding(code: Tensor, dictionary: Tensor, signal: Tensor) -> tuple[Ten
     return dictionary @ code, active
 
 
-def sparse_coding_inputs() -> tuple[Tensor, Tensor, Tensor]:
-    return torch.randn(4), torch.randn(3, 4), torch.randn(3)
-
-
 def threshold_with_gradient(x: Tensor) -> tuple[Tensor, Tensor]:
     """The backward that is registered for an operator."""
     x = x.detach().requires_grad_()
@@ -130,5 +114,14 @@ def threshold_with_gradient(x: Tensor) -> tuple[Tensor, Tensor]:
     return slope, kept
 
 
-def threshold_with_gradient_inputs() -> Tensor:
-    return torch.tensor([0.1, -0.4, 0.9, -0.05])
+INPUTS = {
+    "shift_and_mix": lambda: (torch.randn(4, 2), torch.randn(4, 2)),
+    "weighted_accumulation": lambda: (
+        torch.zeros(3, 2),
+        torch.tensor(1.0),
+        [torch.randn(2, 2) for _ in range(3)],
+    ),
+    "quantize_pairs": lambda: (torch.zeros(3, 4, dtype=torch.int8), torch.linspace(-1, 2, 4)),
+    "sparse_coding": lambda: (torch.randn(4), torch.randn(3, 4), torch.randn(3)),
+    "threshold_with_gradient": lambda: torch.tensor([0.1, -0.4, 0.9, -0.05]),
+}

@@ -36,10 +36,6 @@ class RoutedExperts(nn.Module):
 routed_experts = RoutedExperts(4, 3, 2)
 
 
-def routed_experts_inputs() -> Tensor:
-    return torch.randn(2, 3, 4)
-
-
 class SelectiveScan(nn.Module):
     """A state space layer: a recurrence whose state lives in the caller's cache."""
 
@@ -64,10 +60,6 @@ class SelectiveScan(nn.Module):
 selective_scan = SelectiveScan(4, 3)
 
 
-def selective_scan_inputs() -> tuple[Tensor, Tensor]:
-    return torch.randn(2, 3, 4), torch.zeros(2, 4, 3)
-
-
 def filter_logits(
     logits: Tensor, previous: Tensor, penalty: float, top: int, share: float
 ) -> Tensor:
@@ -82,10 +74,6 @@ def filter_logits(
     removed[:, 1:] = removed[:, :-1].clone()
     removed[:, 0] = False
     return logits.masked_fill(removed.scatter(1, order, removed), float("-inf")).softmax(-1)
-
-
-def filter_logits_inputs() -> tuple[Tensor, Tensor, float, int, float]:
-    return torch.randn(2, 8), torch.tensor([[1, 4], [0, 7]]), 1.3, 5, 0.8
 
 
 def accept_draft(
@@ -106,3 +94,11 @@ def accept_draft_inputs() -> tuple[Tensor, ...]:
     draft_scores = torch.tensor([[0.2, 0.5, 0.3], [0.4, 0.3, 0.3], [0.7, 0.2, 0.1]])
     output = torch.full((6,), -1)
     return torch.tensor([1, 0, 0]), draft_scores, scores, output, torch.tensor([2])
+
+
+INPUTS = {
+    "routed_experts": lambda: torch.randn(2, 3, 4),
+    "selective_scan": lambda: (torch.randn(2, 3, 4), torch.zeros(2, 4, 3)),
+    "filter_logits": lambda: (torch.randn(2, 8), torch.tensor([[1, 4], [0, 7]]), 1.3, 5, 0.8),
+    "accept_draft": accept_draft_inputs,
+}

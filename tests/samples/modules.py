@@ -25,10 +25,6 @@ class ConvBlock(nn.Module):
 conv_block = ConvBlock(3, 4).train()
 
 
-def conv_block_inputs() -> Tensor:
-    return torch.randn(2, 3, 6, 6)
-
-
 class SpectralLinear(nn.Module):
     """A linear layer whose weight is divided by its largest singular value."""
 
@@ -48,10 +44,6 @@ class SpectralLinear(nn.Module):
 
 
 spectral_linear = SpectralLinear(5, 3)
-
-
-def spectral_linear_inputs() -> Tensor:
-    return torch.randn(4, 5)
 
 
 class VectorQuantizer(nn.Module):
@@ -84,10 +76,6 @@ class VectorQuantizer(nn.Module):
 vector_quantizer = VectorQuantizer(5, 3)
 
 
-def vector_quantizer_inputs() -> Tensor:
-    return torch.randn(8, 3)
-
-
 class BoundedEmbedding(nn.Module):
     """`max_norm` makes the lookup write the weight."""
 
@@ -104,10 +92,6 @@ class BoundedEmbedding(nn.Module):
 
 
 bounded_embedding = BoundedEmbedding()
-
-
-def bounded_embedding_inputs() -> Tensor:
-    return torch.tensor([[1, 2, 0], [3, 2, 9]])
 
 
 class LowRankLinear(nn.Module):
@@ -132,10 +116,6 @@ class LowRankLinear(nn.Module):
 low_rank_linear = LowRankLinear(4, 3)
 
 
-def low_rank_linear_inputs() -> tuple[tuple[Tensor], dict[str, bool]]:
-    return (torch.randn(2, 4),), {"merge": True}
-
-
 class TiedEmbedding(nn.Module):
     """One parameter under two names; a row of it is written."""
 
@@ -153,10 +133,6 @@ class TiedEmbedding(nn.Module):
 
 
 tied_embedding = TiedEmbedding()
-
-
-def tied_embedding_inputs() -> Tensor:
-    return torch.tensor([[1, 0, 4], [2, 2, 5]])
 
 
 class BufferViews(nn.Module):
@@ -180,10 +156,6 @@ class BufferViews(nn.Module):
 buffer_views = BufferViews()
 
 
-def buffer_views_inputs() -> Tensor:
-    return torch.randn(4)
-
-
 class FlatParameter(nn.Module):
     """Weights are views of one flat parameter, made again in each call."""
 
@@ -199,10 +171,6 @@ class FlatParameter(nn.Module):
 
 
 flat_parameter = FlatParameter()
-
-
-def flat_parameter_inputs() -> Tensor:
-    return torch.randn(2, 4)
 
 
 class MemoryQueue(nn.Module):
@@ -226,5 +194,14 @@ class MemoryQueue(nn.Module):
 memory_queue = MemoryQueue()
 
 
-def memory_queue_inputs() -> Tensor:
-    return torch.randn(2, 3)
+INPUTS = {
+    "conv_block": lambda: torch.randn(2, 3, 6, 6),
+    "spectral_linear": lambda: torch.randn(4, 5),
+    "vector_quantizer": lambda: torch.randn(8, 3),
+    "bounded_embedding": lambda: torch.tensor([[1, 2, 0], [3, 2, 9]]),
+    "low_rank_linear": lambda: ((torch.randn(2, 4),), {"merge": True}),
+    "tied_embedding": lambda: torch.tensor([[1, 0, 4], [2, 2, 5]]),
+    "buffer_views": lambda: torch.randn(4),
+    "flat_parameter": lambda: torch.randn(2, 4),
+    "memory_queue": lambda: torch.randn(2, 3),
+}

@@ -18,10 +18,6 @@ def heat_step(u: Tensor, rate: float, steps: int = 2) -> Tensor:
     return u.sum()
 
 
-def heat_step_inputs() -> tuple[Tensor, float]:
-    return torch.rand(5, 5), 0.1
-
-
 def lu_in_place(a: Tensor) -> tuple[Tensor, Tensor]:
     """Gaussian elimination without pivots: both factors in one matrix."""
     for k in range(a.shape[0] - 1):
@@ -32,20 +28,12 @@ def lu_in_place(a: Tensor) -> tuple[Tensor, Tensor]:
     return lower @ a.triu(), a.diagonal().prod()
 
 
-def lu_in_place_inputs() -> Tensor:
-    return torch.rand(3, 3) + 3 * torch.eye(3)
-
-
 def normalize_images(batch: Tensor, mean: list[float], std: list[float]) -> Tensor:
     """Channel by channel, through a view of other order, and then padded."""
     channels = batch.permute(1, 0, 2, 3)
     for channel, center, spread in zip(channels, mean, std, strict=True):
         channel.sub_(center).div_(spread)
     return F.pad(batch, (1, 0, 0, 1), value=-1.0)
-
-
-def normalize_images_inputs() -> tuple[Tensor, list[float], list[float]]:
-    return torch.rand(2, 3, 3, 3), [0.5, 0.4, 0.3], [0.2, 0.3, 0.25]
 
 
 def clip_boxes(boxes: Tensor, height: float, width: float, least: float) -> tuple[Tensor, Tensor]:
@@ -96,10 +84,6 @@ def block_matrix(blocks: list[Tensor], coupling: Tensor) -> Tensor:
     return out + out.t()
 
 
-def block_matrix_inputs() -> tuple[list[Tensor], Tensor]:
-    return [torch.randn(2, 2), torch.randn(3, 3)], torch.randn(4)
-
-
 def moving_average(signal: Tensor, width: int, out: Tensor) -> Tensor:
     """Windows of a signal as a strided view, into a tensor that is given."""
     windows = signal.unfold(0, width, 1)
@@ -108,20 +92,12 @@ def moving_average(signal: Tensor, width: int, out: Tensor) -> Tensor:
     return windows.amax(dim=1)
 
 
-def moving_average_inputs() -> tuple[Tensor, int, Tensor]:
-    return torch.randn(8), 3, torch.zeros(6)
-
-
 def fold_patches(images: Tensor, weight: Tensor) -> Tensor:
     """A convolution by patches: unfold, multiply, fold."""
     patches = F.unfold(images, kernel_size=2, stride=2)
     patches = torch.tanh(weight @ patches)
     patches[:, 0] = 0
     return F.fold(patches, output_size=images.shape[-2:], kernel_size=2, stride=2)
-
-
-def fold_patches_inputs() -> tuple[Tensor, Tensor]:
-    return torch.randn(2, 1, 4, 4), torch.randn(4, 4)
 
 
 def rasterize(canvas: Tensor, depth: Tensor, points: Tensor, colors: Tensor) -> Tensor:
@@ -137,3 +113,16 @@ def rasterize(canvas: Tensor, depth: Tensor, points: Tensor, colors: Tensor) -> 
 def rasterize_inputs() -> tuple[Tensor, ...]:
     points = torch.tensor([[0.0, 1.0, 5.0], [2.0, 2.0, 1.0], [0.0, 1.0, 3.0]])
     return torch.zeros(3, 3, 2), torch.full((3, 3), 9.0), points, torch.rand(3, 2)
+
+
+INPUTS = {
+    "heat_step": lambda: (torch.rand(5, 5), 0.1),
+    "lu_in_place": lambda: torch.rand(3, 3) + 3 * torch.eye(3),
+    "normalize_images": lambda: (torch.rand(2, 3, 3, 3), [0.5, 0.4, 0.3], [0.2, 0.3, 0.25]),
+    "clip_boxes": clip_boxes_inputs,
+    "message_passing": message_passing_inputs,
+    "block_matrix": lambda: ([torch.randn(2, 2), torch.randn(3, 3)], torch.randn(4)),
+    "moving_average": lambda: (torch.randn(8), 3, torch.zeros(6)),
+    "fold_patches": lambda: (torch.randn(2, 1, 4, 4), torch.randn(4, 4)),
+    "rasterize": rasterize_inputs,
+}

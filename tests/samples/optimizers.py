@@ -17,10 +17,6 @@ def momentum_step(params: list[Tensor], grads: list[Tensor], velocities: list[Te
         param.add_(grad.add(velocity, alpha=0.9), alpha=-0.1)
 
 
-def momentum_step_inputs() -> tuple[list[Tensor], ...]:
-    return tuple([torch.randn(3, 2), torch.randn(4)] for _ in range(3))
-
-
 def foreach_adam(
     params: list[Tensor],
     grads: list[Tensor],
@@ -55,10 +51,6 @@ def sparse_adagrad(table: Tensor, sums: Tensor, rows: Tensor, grads: Tensor) -> 
     step = 0.1 / (sums[unique].sqrt() + 1e-10)
     table.index_add_(0, unique, summed * step.unsqueeze(1), alpha=-1)
     return table.norm(dim=1)
-
-
-def sparse_adagrad_inputs() -> tuple[Tensor, ...]:
-    return torch.randn(5, 3), torch.rand(5), torch.tensor([2, 0, 2, 3]), torch.randn(4, 3)
 
 
 def unscale_and_skip(
@@ -96,10 +88,6 @@ def train_classifier(x: Tensor, labels: Tensor) -> Tensor:
     return loss.detach()
 
 
-def train_classifier_inputs() -> tuple[Tensor, Tensor]:
-    return torch.randn(6, 4), torch.tensor([0, 2, 1, 1, 0, 2])
-
-
 regression = nn.Linear(3, 1)
 for _parameter in regression.parameters():
     _parameter.grad = torch.randn_like(_parameter)
@@ -117,5 +105,16 @@ def sgd_with_schedule(scale: Tensor) -> list[Tensor]:
     return [parameter.detach().clone() for parameter in regression.parameters()]
 
 
-def sgd_with_schedule_inputs() -> Tensor:
-    return torch.tensor(0.5)
+INPUTS = {
+    "momentum_step": lambda: tuple([torch.randn(3, 2), torch.randn(4)] for _ in range(3)),
+    "foreach_adam": foreach_adam_inputs,
+    "sparse_adagrad": lambda: (
+        torch.randn(5, 3),
+        torch.rand(5),
+        torch.tensor([2, 0, 2, 3]),
+        torch.randn(4, 3),
+    ),
+    "unscale_and_skip": unscale_and_skip_inputs,
+    "train_classifier": lambda: (torch.randn(6, 4), torch.tensor([0, 2, 1, 1, 0, 2])),
+    "sgd_with_schedule": lambda: torch.tensor(0.5),
+}

@@ -26,10 +26,6 @@ class MixedBlock(nn.Module):
 mixed_block = MixedBlock().eval()
 
 
-def mixed_block_inputs() -> Tensor:
-    return torch.randn(3, 8)
-
-
 def master_weights(
     low: list[Tensor], master: list[Tensor], grads: list[Tensor], rate: float
 ) -> Tensor:
@@ -60,10 +56,6 @@ def quantize_weight(weight: Tensor, packed: Tensor, scales: Tensor) -> Tensor:
     return restored * scales
 
 
-def quantize_weight_inputs() -> tuple[Tensor, Tensor, Tensor]:
-    return torch.randn(3, 4), torch.zeros(3, 2, dtype=torch.uint8), torch.zeros(3, 1)
-
-
 def low_pass(signal: Tensor, keep: int) -> tuple[Tensor, Tensor]:
     """A filter in the frequency domain: the spectrum is complex, and cut in place."""
     spectrum = torch.fft.rfft(signal)
@@ -74,10 +66,6 @@ def low_pass(signal: Tensor, keep: int) -> tuple[Tensor, Tensor]:
     return filtered, spectrum.abs()
 
 
-def low_pass_inputs() -> tuple[Tensor, int]:
-    return torch.randn(2, 8), 3
-
-
 def rotate_complex(x: Tensor, angles: Tensor) -> Tensor:
     """Rotary positions as complex numbers: a view of pairs, written in place."""
     pairs = torch.view_as_complex(x.view(*x.shape[:-1], -1, 2))
@@ -85,5 +73,14 @@ def rotate_complex(x: Tensor, angles: Tensor) -> Tensor:
     return x.flip(-1)
 
 
-def rotate_complex_inputs() -> tuple[Tensor, Tensor]:
-    return torch.randn(3, 4), torch.linspace(0, 1, 6).reshape(3, 2)
+INPUTS = {
+    "mixed_block": lambda: torch.randn(3, 8),
+    "master_weights": master_weights_inputs,
+    "quantize_weight": lambda: (
+        torch.randn(3, 4),
+        torch.zeros(3, 2, dtype=torch.uint8),
+        torch.zeros(3, 1),
+    ),
+    "low_pass": lambda: (torch.randn(2, 8), 3),
+    "rotate_complex": lambda: (torch.randn(3, 4), torch.linspace(0, 1, 6).reshape(3, 2)),
+}

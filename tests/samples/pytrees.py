@@ -30,10 +30,6 @@ def leapfrog(particles: Particles, dt: float) -> tuple[Particles, Tensor]:
     return Particles(particles.position, particles.velocity * 1, particles.mass), energy
 
 
-def leapfrog_inputs() -> tuple[Particles, float]:
-    return Particles(torch.randn(3, 2), torch.zeros(3, 2), torch.ones(3)), 0.1
-
-
 def interpolate_weights(one: Any, other: Any, amount: float) -> Any:
     """Two trees of weights of one structure: the first moves to the second."""
     pytree.tree_map_(lambda a, b: a.lerp_(b, amount), one, other)
@@ -99,5 +95,9 @@ def generalized_advantage(episode: Episode) -> tuple[Tensor, Tensor]:
     return returns, episode.advantages.max()
 
 
-def generalized_advantage_inputs() -> Episode:
-    return Episode(torch.randn(4, 2), torch.randn(5, 2))
+INPUTS = {
+    "leapfrog": lambda: (Particles(torch.randn(3, 2), torch.zeros(3, 2), torch.ones(3)), 0.1),
+    "interpolate_weights": interpolate_weights_inputs,
+    "masked_loss": masked_loss_inputs,
+    "generalized_advantage": lambda: Episode(torch.randn(4, 2), torch.randn(5, 2)),
+}

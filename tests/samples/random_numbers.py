@@ -26,10 +26,6 @@ class NoisyEncoder(nn.Module):
 noisy_encoder = NoisyEncoder().train()
 
 
-def noisy_encoder_inputs() -> Tensor:
-    return torch.randn(2, 4)
-
-
 def gumbel_sample(logits: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
     """Two samples from one distribution: each has noise of its own."""
     samples = []
@@ -40,10 +36,6 @@ def gumbel_sample(logits: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
         hard = torch.zeros_like(soft).scatter_(-1, soft.argmax(-1, keepdim=True), 1.0)
         samples.append(hard - soft + soft)
     return samples[0], samples[1]
-
-
-def gumbel_sample_inputs() -> tuple[Tensor, float]:
-    return torch.randn(3, 4), 0.7
 
 
 def augment_images(images: Tensor, strength: float) -> Tensor:
@@ -57,10 +49,6 @@ def augment_images(images: Tensor, strength: float) -> Tensor:
     return images.mean(dim=(1, 2, 3))
 
 
-def augment_images_inputs() -> tuple[Tensor, float]:
-    return torch.rand(3, 1, 4, 4), 0.1
-
-
 def initialize_layer(weight: Tensor, bias: Tensor, gain: float) -> Tensor:
     """Initializers write what they get; some rows are zero afterwards."""
     nn.init.normal_(weight, std=gain / weight.shape[1] ** 0.5)
@@ -71,5 +59,9 @@ def initialize_layer(weight: Tensor, bias: Tensor, gain: float) -> Tensor:
     return weight @ weight.t()
 
 
-def initialize_layer_inputs() -> tuple[Tensor, Tensor, float]:
-    return torch.zeros(3, 4), torch.zeros(3), 1.5
+INPUTS = {
+    "noisy_encoder": lambda: torch.randn(2, 4),
+    "gumbel_sample": lambda: (torch.randn(3, 4), 0.7),
+    "augment_images": lambda: (torch.rand(3, 1, 4, 4), 0.1),
+    "initialize_layer": lambda: (torch.zeros(3, 4), torch.zeros(3), 1.5),
+}

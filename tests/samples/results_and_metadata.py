@@ -13,19 +13,11 @@ def argument_twice(x: Tensor) -> tuple[Tensor, Tensor]:
     return x, x
 
 
-def argument_twice_inputs() -> Tensor:
-    return torch.randn(8)[::2]
-
-
 def views_of_argument(x: Tensor) -> tuple[Tensor, ...]:
     row = x[1]
     x.mul_(2)
     row.add_(1)
     return row, x[0], x.t(), x[1:, 1:], x[:, :1].expand(3, 5)
-
-
-def views_of_argument_inputs() -> Tensor:
-    return torch.randn(3, 4)
 
 
 def views_of_intermediate(x: Tensor) -> tuple[Tensor, ...]:
@@ -35,17 +27,9 @@ def views_of_intermediate(x: Tensor) -> tuple[Tensor, ...]:
     return y[:2], y.t(), z[3:6], y.detach()
 
 
-def views_of_intermediate_inputs() -> Tensor:
-    return torch.randn(3, 4)
-
-
 def parts(x: Tensor) -> list[Tensor]:
     x.mul_(3)
     return [*(x + 1).chunk(3, dim=1), *x.split([2, 4], dim=1), *x.unbind(0)]
-
-
-def parts_inputs() -> Tensor:
-    return torch.randn(2, 6)
 
 
 def dictionary_of_shared(x: Tensor) -> dict[str, Tensor]:
@@ -53,26 +37,14 @@ def dictionary_of_shared(x: Tensor) -> dict[str, Tensor]:
     return {"hidden": hidden, "last": hidden[-1], "input": x, "sum": hidden.sum()}
 
 
-def dictionary_of_shared_inputs() -> Tensor:
-    return torch.randn(4, 3).t()
-
-
 def complex_parts(z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     z.mul_(1j)
     return z.real, z.imag, z.conj()
 
 
-def complex_parts_inputs() -> Tensor:
-    return torch.randn(3, dtype=torch.complex64)
-
-
 def empty_and_scalar(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, None, int]:
     y[0] = 5
     return x, y[0], None, 3
-
-
-def empty_and_scalar_inputs() -> tuple[Tensor, Tensor]:
-    return torch.randn(2, 0), torch.randn(3)
 
 
 # --- metadata -------------------------------------------------------------------------------------
@@ -84,19 +56,11 @@ def transposed_then_written(x: Tensor) -> Tensor:
     return x
 
 
-def transposed_then_written_inputs() -> Tensor:
-    return torch.randn(3, 4)
-
-
 def transposed_after_view(x: Tensor) -> tuple[Tensor, Tensor]:
     row = x[0]
     x.t_()
     row.add_(10)
     return x * 1, row
-
-
-def transposed_after_view_inputs() -> Tensor:
-    return torch.randn(2, 3)
 
 
 def squeezed_in_place(x: Tensor) -> Tensor:
@@ -106,19 +70,11 @@ def squeezed_in_place(x: Tensor) -> Tensor:
     return x.sum(1)
 
 
-def squeezed_in_place_inputs() -> Tensor:
-    return torch.randn(3, 1, 2)
-
-
 def transposed_intermediate(x: Tensor, w: Tensor) -> Tensor:
     h = x @ w
     h.t_()
     h.relu_()
     return h
-
-
-def transposed_intermediate_inputs() -> tuple[Tensor, Tensor]:
-    return torch.randn(3, 4), torch.randn(4, 3)
 
 
 def resized(x: Tensor) -> tuple[Tensor, Tensor]:
@@ -130,19 +86,11 @@ def resized(x: Tensor) -> tuple[Tensor, Tensor]:
     return y, z.sum(0)
 
 
-def resized_inputs() -> Tensor:
-    return torch.randn(6)
-
-
 def storage_of_another(x: Tensor, y: Tensor) -> Tensor:
     z = torch.zeros(4)
     z.set_(y)  # type: ignore[call-overload]
     z.add_(1)
     return z + x
-
-
-def storage_of_another_inputs() -> tuple[Tensor, Tensor]:
-    return torch.randn(4), torch.randn(4)
 
 
 def written_to_row(x: Tensor, y: Tensor) -> Tensor:
@@ -154,18 +102,10 @@ def written_to_row(x: Tensor, y: Tensor) -> Tensor:
     return y + x + out
 
 
-def written_to_row_inputs() -> tuple[Tensor, Tensor]:
-    return torch.randn(3, 4), torch.randn(3, 4)
-
-
 def channels_last_written(x: Tensor) -> Tensor:
     y = x.contiguous(memory_format=torch.channels_last)
     y[:, 0].add_(1)
     return y
-
-
-def channels_last_written_inputs() -> Tensor:
-    return torch.randn(2, 3, 4, 4)
 
 
 # --- tensors that are made ------------------------------------------------------------------------
@@ -178,20 +118,12 @@ def assembled(x: Tensor, y: Tensor) -> Tensor:
     return out.view(3, 4, 2).flip(-1)
 
 
-def assembled_inputs() -> tuple[Tensor, Tensor]:
-    return torch.randn(3, 4), torch.randn(3, 4)
-
-
 def overlapping_views_written(x: Tensor) -> tuple[Tensor, Tensor]:
     y = x * 2
     a, b = y[:3], y[1:]
     a.mul_(3)
     b += 1
     return a * 1, b * 1
-
-
-def overlapping_views_written_inputs() -> Tensor:
-    return torch.randn(4)
 
 
 def view_across_graph_break(x: Tensor) -> Tensor:
@@ -203,5 +135,23 @@ def view_across_graph_break(x: Tensor) -> Tensor:
     return x + 1
 
 
-def view_across_graph_break_inputs() -> Tensor:
-    return torch.randn(4, 4)
+INPUTS = {
+    "argument_twice": lambda: torch.randn(8)[::2],
+    "views_of_argument": lambda: torch.randn(3, 4),
+    "views_of_intermediate": lambda: torch.randn(3, 4),
+    "parts": lambda: torch.randn(2, 6),
+    "dictionary_of_shared": lambda: torch.randn(4, 3).t(),
+    "complex_parts": lambda: torch.randn(3, dtype=torch.complex64),
+    "empty_and_scalar": lambda: (torch.randn(2, 0), torch.randn(3)),
+    "transposed_then_written": lambda: torch.randn(3, 4),
+    "transposed_after_view": lambda: torch.randn(2, 3),
+    "squeezed_in_place": lambda: torch.randn(3, 1, 2),
+    "transposed_intermediate": lambda: (torch.randn(3, 4), torch.randn(4, 3)),
+    "resized": lambda: torch.randn(6),
+    "storage_of_another": lambda: (torch.randn(4), torch.randn(4)),
+    "written_to_row": lambda: (torch.randn(3, 4), torch.randn(3, 4)),
+    "channels_last_written": lambda: torch.randn(2, 3, 4, 4),
+    "assembled": lambda: (torch.randn(3, 4), torch.randn(3, 4)),
+    "overlapping_views_written": lambda: torch.randn(4),
+    "view_across_graph_break": lambda: torch.randn(4, 4),
+}

@@ -22,28 +22,16 @@ def write_both_slices(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     return x + 1, y + 1
 
 
-def write_both_slices_inputs() -> tuple[Tensor, ...]:
-    return windows(6, 0, 1)
-
-
 def copy_between_windows(x: Tensor, y: Tensor) -> Tensor:
     kept = x.clone()
     y.copy_(kept * 2)
     return x + y
 
 
-def copy_between_windows_inputs() -> tuple[Tensor, ...]:
-    return windows(6, 1, 0)
-
-
 def split_and_join(x: Tensor, y: Tensor) -> Tensor:
     parts = torch.tensor_split(x, 3, dim=1)
     y[:, 2:4] = 0
     return torch.cat([parts[1], y, parts[0]], dim=1)
-
-
-def split_and_join_inputs() -> tuple[Tensor, ...]:
-    return windows(2, 0, 1, rows=(6,))
 
 
 def predict_next(data: Tensor, target: Tensor, table: Tensor) -> Tensor:
@@ -64,18 +52,10 @@ def overlap_add_frames(frame: Tensor, out: Tensor) -> Tensor:
     return out.sum()
 
 
-def overlap_add_frames_inputs() -> tuple[Tensor, ...]:
-    return windows(6, 3, 0)
-
-
 def gather_then_put_other(x: Tensor, y: Tensor, order: Tensor) -> Tensor:
     rows = y[order]
     x[order[:2]] = rows[:2] * 2
     return x + y
-
-
-def gather_then_put_other_inputs() -> tuple[Tensor, ...]:
-    return (*windows(6, 0, 1, rows=(2,)), torch.tensor([4, 0, 5, 2, 1, 3]))
 
 
 # --- views of other forms -------------------------------------------------------------------------
@@ -86,30 +66,15 @@ def transposed_and_whole(x: Tensor, y: Tensor) -> Tensor:
     return y * 2
 
 
-def transposed_and_whole_inputs() -> tuple[Tensor, Tensor]:
-    base = torch.randn(4, 4)
-    return base, base.t()
-
-
 def interleaved_columns(x: Tensor, y: Tensor) -> Tensor:
     x.mul_(2)
     y[1:].add_(1)
     return x.sum() * y.sum()
 
 
-def interleaved_columns_inputs() -> tuple[Tensor, Tensor]:
-    base = torch.randn(4, 4)
-    return base[:, ::2], base[:, 1::2]
-
-
 def whole_and_row(x: Tensor, row: Tensor) -> tuple[Tensor, Tensor]:
     x.mul_(2)
     return row, row + 1
-
-
-def whole_and_row_inputs() -> tuple[Tensor, Tensor]:
-    base = torch.randn(4, 4)
-    return base, base[1]
 
 
 def real_and_imaginary(a: Tensor, b: Tensor) -> Tensor:
@@ -118,19 +83,9 @@ def real_and_imaginary(a: Tensor, b: Tensor) -> Tensor:
     return a.sum() + b.sum()
 
 
-def real_and_imaginary_inputs() -> tuple[Tensor, Tensor]:
-    z = torch.randn(6, dtype=torch.complex64)
-    return z.real[1:], z.real[:-1]
-
-
 def bytes_cleared_floats_read(x: Tensor, raw: Tensor) -> Tensor:
     raw[3::8] = 0
     return x * 2
-
-
-def bytes_cleared_floats_read_inputs() -> tuple[Tensor, Tensor]:
-    x = torch.randn(6)
-    return x, x.view(torch.uint8)
 
 
 def expanded_is_read(wide: Tensor, x: Tensor) -> Tensor:
@@ -138,19 +93,9 @@ def expanded_is_read(wide: Tensor, x: Tensor) -> Tensor:
     return wide + x.sum()
 
 
-def expanded_is_read_inputs() -> tuple[Tensor, Tensor]:
-    base = torch.randn(4)
-    return base[:1].expand(3), base[:3]
-
-
 def overlapping_windows_are_read(parts: Tensor, x: Tensor) -> Tensor:
     x.add_(10)
     return parts.mean(1)
-
-
-def overlapping_windows_are_read_inputs() -> tuple[Tensor, Tensor]:
-    base = torch.randn(8)
-    return base.unfold(0, 3, 1), base[2:5]
 
 
 # --- one argument and its views -------------------------------------------------------------------
@@ -164,19 +109,11 @@ def views_of_views(x: Tensor) -> Tensor:
     return x.mean()
 
 
-def views_of_views_inputs() -> Tensor:
-    return torch.randn(4, 4)
-
-
 def permuted_rows(x: Tensor) -> Tensor:
     p = x.permute(2, 0, 1)
     p[0].mul_(0.1)
     p[-1] = p[0] + p[1]
     return p.flatten(1)
-
-
-def permuted_rows_inputs() -> Tensor:
-    return torch.randn(4, 3, 2).permute(2, 1, 0)
 
 
 def view_or_copy(x: Tensor) -> tuple[Tensor, Tensor]:
@@ -187,18 +124,10 @@ def view_or_copy(x: Tensor) -> tuple[Tensor, Tensor]:
     return y * 1, x * z
 
 
-def view_or_copy_inputs() -> Tensor:
-    return torch.randn(6, 2).t()
-
-
 def conversion_is_no_copy(x: Tensor) -> Tensor:
     y = x.to(torch.float32)
     y[0].zero_()
     return x + y
-
-
-def conversion_is_no_copy_inputs() -> Tensor:
-    return torch.randn(3, 4)
 
 
 def detached_write(x: Tensor) -> Tensor:
@@ -207,18 +136,10 @@ def detached_write(x: Tensor) -> Tensor:
     return x * x
 
 
-def detached_write_inputs() -> Tensor:
-    return torch.randn(6)
-
-
 def strided_blocks(x: Tensor) -> Tensor:
     blocks = x.as_strided((3, 2), (4, 1), 1)
     blocks.mul_(3)
     return x.view(3, 4) + 1
-
-
-def strided_blocks_inputs() -> Tensor:
-    return torch.randn(12)
 
 
 def parts_of_complex(z: Tensor) -> tuple[Tensor, Tensor]:
@@ -227,18 +148,10 @@ def parts_of_complex(z: Tensor) -> tuple[Tensor, Tensor]:
     return z.abs(), z.conj()
 
 
-def parts_of_complex_inputs() -> Tensor:
-    return torch.randn(4, 2, dtype=torch.complex64)
-
-
 def diagonal_and_trace(x: Tensor, d: Tensor) -> Tensor:
     torch.diagonal(x).copy_(d)
     x.t()[0].add_(1)
     return x.trace() + x[0].sum()
-
-
-def diagonal_and_trace_inputs() -> tuple[Tensor, Tensor]:
-    return torch.randn(4, 4), torch.randn(4)
 
 
 # --- masks and indices ----------------------------------------------------------------------------
@@ -249,19 +162,11 @@ def mask_of_itself(x: Tensor) -> Tensor:
     return x.sqrt()
 
 
-def mask_of_itself_inputs() -> Tensor:
-    return torch.randn(12)[::2]
-
-
 def rows_in_another_order(x: Tensor, order: Tensor, values: Tensor) -> Tensor:
     before = x[0].clone()
     x[order] = values
     x[:] = x[order]
     return x + before
-
-
-def rows_in_another_order_inputs() -> tuple[Tensor, Tensor, Tensor]:
-    return torch.randn(6, 2), torch.tensor([4, 0, 5, 2, 1, 3]), torch.randn(6, 2)
 
 
 def repeated_indices(x: Tensor, index: Tensor, rows: Tensor) -> Tensor:
@@ -270,15 +175,46 @@ def repeated_indices(x: Tensor, index: Tensor, rows: Tensor) -> Tensor:
     return x.relu()
 
 
-def repeated_indices_inputs() -> tuple[Tensor, Tensor, Tensor]:
-    return torch.randn(5, 3), torch.tensor([3, 1, 3, 0]), torch.randn(4, 3)
-
-
 def largest_of_group(x: Tensor, index: Tensor, src: Tensor) -> Tensor:
     x.scatter_reduce_(0, index, src, reduce="amax")
     x.put_(torch.tensor([1, 7]), src[0, :2])
     return x
 
 
-def largest_of_group_inputs() -> tuple[Tensor, Tensor, Tensor]:
-    return torch.randn(4, 5), torch.randint(0, 4, (4, 5)), torch.randn(4, 5)
+INPUTS = {
+    "write_both_slices": lambda: windows(6, 0, 1),
+    "copy_between_windows": lambda: windows(6, 1, 0),
+    "split_and_join": lambda: windows(2, 0, 1, rows=(6,)),
+    "predict_next": predict_next_inputs,
+    "overlap_add_frames": lambda: windows(6, 3, 0),
+    "gather_then_put_other": lambda: (
+        *windows(6, 0, 1, rows=(2,)),
+        torch.tensor([4, 0, 5, 2, 1, 3]),
+    ),
+    "transposed_and_whole": lambda: ((base := torch.randn(4, 4)), base.t()),
+    "interleaved_columns": lambda: ((base := torch.randn(4, 4))[:, ::2], base[:, 1::2]),
+    "whole_and_row": lambda: ((base := torch.randn(4, 4)), base[1]),
+    "real_and_imaginary": lambda: (
+        (z := torch.randn(6, dtype=torch.complex64)).real[1:],
+        z.real[:-1],
+    ),
+    "bytes_cleared_floats_read": lambda: ((x := torch.randn(6)), x.view(torch.uint8)),
+    "expanded_is_read": lambda: ((base := torch.randn(4))[:1].expand(3), base[:3]),
+    "overlapping_windows_are_read": lambda: ((base := torch.randn(8)).unfold(0, 3, 1), base[2:5]),
+    "views_of_views": lambda: torch.randn(4, 4),
+    "permuted_rows": lambda: torch.randn(4, 3, 2).permute(2, 1, 0),
+    "view_or_copy": lambda: torch.randn(6, 2).t(),
+    "conversion_is_no_copy": lambda: torch.randn(3, 4),
+    "detached_write": lambda: torch.randn(6),
+    "strided_blocks": lambda: torch.randn(12),
+    "parts_of_complex": lambda: torch.randn(4, 2, dtype=torch.complex64),
+    "diagonal_and_trace": lambda: (torch.randn(4, 4), torch.randn(4)),
+    "mask_of_itself": lambda: torch.randn(12)[::2],
+    "rows_in_another_order": lambda: (
+        torch.randn(6, 2),
+        torch.tensor([4, 0, 5, 2, 1, 3]),
+        torch.randn(6, 2),
+    ),
+    "repeated_indices": lambda: (torch.randn(5, 3), torch.tensor([3, 1, 3, 0]), torch.randn(4, 3)),
+    "largest_of_group": lambda: (torch.randn(4, 5), torch.randint(0, 4, (4, 5)), torch.randn(4, 5)),
+}

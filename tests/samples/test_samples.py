@@ -1,15 +1,13 @@
 """Functions as people write them: `check` calls none of them wrong, and sees what is planted.
 
-The files beside this one are ordinary code. `f_inputs` makes the inputs of `f`, which is a function
-or a module: `aliasproof check caches.py --function ring_buffer --inputs ring_buffer_inputs` checks
-one. Each is right under `torch.compile` and the reference pass, so *wrong* is a false alarm. Then
-faults of the catalogue are planted: each that changes what a plain run leaves is to be flagged.
-`pytest -s` prints both rates.
+The files beside this one are ordinary code. Their `INPUTS` make the inputs of each function or
+module. Each is right under `torch.compile` and the reference pass, so *wrong* is a false alarm.
+Then faults of the catalogue are planted: each that changes what a plain run leaves is to be
+flagged. `pytest -s` prints both rates.
 """
 
 from __future__ import annotations
 
-import ast
 import importlib
 import itertools
 import random
@@ -32,18 +30,10 @@ from aliasproof.targets.target import Build
 
 FOLDER = Path(__file__).parent
 FILES = sorted({path.stem for path in FOLDER.glob("*.py")} - {Path(__file__).stem})
-INPUTS = "_inputs"
 TARGETS = ("aot-eager", "reference")
 NEEDS_DYNAMO = {"newton_root", "leaky_scan"}  # the reference pass traces without it
 PLANTED = 1  # for each sample, of the faults that show in it
 TRIED = 16  # for each sample, since most faults change nothing
-
-
-def samples(file: str) -> list[str]:
-    """The functions and modules in a file that have inputs."""
-    tree = ast.parse((FOLDER / f"{file}.py").read_text(encoding="utf-8"))
-    names = [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]
-    return [name.removesuffix(INPUTS) for name in names if name.endswith(INPUTS)]
 
 
 @pytest.mark.filterwarnings("ignore")  # of torch, about odd programs
@@ -54,10 +44,10 @@ def test_no_sample_is_called_wrong_and_what_is_planted_is_flagged(file: str) -> 
     alarms: dict[tuple[str, str], list[str]] = {}
     flagged: dict[tuple[str, str], bool] = {}
     rows = 0
-    for name in samples(file):
+    for name, inputs_of in module.INPUTS.items():
         torch._dynamo.reset()
         torch.manual_seed(20)
-        function, inputs = getattr(module, name), getattr(module, name + INPUTS)()
+        function, inputs = getattr(module, name), inputs_of()
         targets = TARGETS[:1] if name in NEEDS_DYNAMO else TARGETS
         found = check(function, inputs, targets, file=path)
         assert found.eager.unjudged is None, (name, found.eager.unjudged)

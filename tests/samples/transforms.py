@@ -24,10 +24,6 @@ def per_sample_gradients(weight: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, 
     return norms, weight.sum()
 
 
-def per_sample_gradients_inputs() -> tuple[Tensor, Tensor, Tensor]:
-    return torch.randn(3, 2), torch.randn(4, 3), torch.randn(4, 2)
-
-
 def batched_windows(signal: Tensor, starts: Tensor) -> Tensor:
     """A window of each signal, from another start in each, smoothed in place."""
 
@@ -39,10 +35,6 @@ def batched_windows(signal: Tensor, starts: Tensor) -> Tensor:
     return vmap(window)(signal, starts)
 
 
-def batched_windows_inputs() -> tuple[Tensor, Tensor]:
-    return torch.arange(24.0).reshape(3, 8), torch.tensor([0, 2, 4])
-
-
 def loss_with_write(x: Tensor, w: Tensor) -> Tensor:
     """An intermediate is written inside of a gradient inside of a vmap."""
 
@@ -52,10 +44,6 @@ def loss_with_write(x: Tensor, w: Tensor) -> Tensor:
         return z.sin().sum()
 
     return vmap(grad(loss), in_dims=(None, 0))(w, x)
-
-
-def loss_with_write_inputs() -> tuple[Tensor, Tensor]:
-    return torch.randn(4, 3), torch.randn(3)
 
 
 members = [nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 1)) for _ in range(3)]
@@ -74,10 +62,6 @@ def ensemble_mean(x: Tensor, spread: Tensor) -> Tensor:
     return outputs.mean(dim=0)
 
 
-def ensemble_mean_inputs() -> tuple[Tensor, Tensor]:
-    return torch.randn(5, 3), torch.zeros(5)
-
-
 def pairwise_kernel(x: Tensor, y: Tensor, out: Tensor) -> Tensor:
     """Nested vmaps over two sets, written into a matrix that is given."""
 
@@ -89,18 +73,9 @@ def pairwise_kernel(x: Tensor, y: Tensor, out: Tensor) -> Tensor:
     return out @ out.t()
 
 
-def pairwise_kernel_inputs() -> tuple[Tensor, Tensor, Tensor]:
-    points = torch.arange(6.0).reshape(3, 2)
-    return points, points.clone(), torch.zeros(3, 3)
-
-
 def batched_argument_is_written(x: Tensor, v: Tensor) -> Tensor:
     vmap(lambda row, other: row.add_(other), in_dims=(0, None))(x, v)
     return x * 2
-
-
-def batched_argument_is_written_inputs() -> tuple[Tensor, Tensor]:
-    return torch.randn(3, 4), torch.randn(4)
 
 
 def tangent_of_written_slice(x: Tensor) -> tuple[Tensor, Tensor]:
@@ -112,5 +87,16 @@ def tangent_of_written_slice(x: Tensor) -> tuple[Tensor, Tensor]:
     return jvp(doubled_behind, (x,), (torch.ones_like(x),))  # type: ignore[return-value]
 
 
-def tangent_of_written_slice_inputs() -> Tensor:
-    return torch.randn(4)
+INPUTS = {
+    "per_sample_gradients": lambda: (torch.randn(3, 2), torch.randn(4, 3), torch.randn(4, 2)),
+    "batched_windows": lambda: (torch.arange(24.0).reshape(3, 8), torch.tensor([0, 2, 4])),
+    "loss_with_write": lambda: (torch.randn(4, 3), torch.randn(3)),
+    "ensemble_mean": lambda: (torch.randn(5, 3), torch.zeros(5)),
+    "pairwise_kernel": lambda: (
+        (points := torch.arange(6.0).reshape(3, 2)),
+        points.clone(),
+        torch.zeros(3, 3),
+    ),
+    "batched_argument_is_written": lambda: (torch.randn(3, 4), torch.randn(4)),
+    "tangent_of_written_slice": lambda: torch.randn(4),
+}
