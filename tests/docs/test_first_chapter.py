@@ -23,7 +23,7 @@ from aliasproof.ir.execution import as_graph
 from aliasproof.judge.trial import Case
 from docs import first_chapter
 from docs.first_chapter import CONDITIONS, Emitter, Refused, Storage, functionalize, reinplace
-from tests.reference_pass.scene import Example, adds_to, afresh, counted, names, seen_at_end
+from tests.reference_pass.scene import Example, afresh, counted, names, programs_of, seen_at_end
 from tests.reference_pass.test_reading_order import algorithm
 
 aten = torch.ops.aten
@@ -31,27 +31,20 @@ CHAPTER = Path(first_chapter.__file__)
 CORE = Path(reference_pass.__file__).parent
 NAMES = {*vars(first_chapter), *vars(Emitter), *Storage.__dataclass_fields__}
 
-PROGRAMS: list[Example] = []
-on = adds_to(PROGRAMS)
-
-
-@on(counted(3, 4))
-def write_through_a_chain_of_views(x):
+PROGRAMS = programs_of(
+    """
+write_through_a_chain_of_views(x): counted(3, 4)
     a = x * 2
     a.view(4, 3).t()[1:].diagonal().add_(1)
     return a
 
-
-@on(counted(3, 4))
-def write_to_the_base_of_a_view(x):
+write_to_the_base_of_a_view(x): counted(3, 4)
     a = x * 2
     b = a[1]
     a.mul_(3)
     return a.sum(), b * 1
 
-
-@on(counted(3, 4))
-def two_views_written_in_turns(x):
+two_views_written_in_turns(x): counted(3, 4)
     a = x * 2
     first, second = a[:2], a[1:]
     first.add_(1)
@@ -59,93 +52,71 @@ def two_views_written_in_turns(x):
     first.sub_(second.sum())
     return a.sum()
 
-
-@on(counted(3, 4))
-def every_view_of_the_table(x):
+every_view_of_the_table(x): counted(3, 4)
     a = x * 2
     b = a.unsqueeze(0).transpose(0, 1).permute(2, -3, 1).squeeze(2).detach()
     b.add_(1)
     b.squeeze().view(3, 4)[0].mul_(5) if b.is_contiguous() else b.t().view(12)[::3].mul_(5)
     return a, b.expand(2, 4, 3).sum()
 
-
-@on(counted(4), counted(4) + 10)
-def inputs_swapped(x, y):
+inputs_swapped(x, y): counted(4), counted(4) + 10
     old = x.clone()
     x.copy_(y)
     y.copy_(old)
     return old
 
-
-@on(counted(3, 4))
-def outputs_share_memory(x):
+outputs_share_memory(x): counted(3, 4)
     a = x * 2
     row = a[0]
     row.add_(1)
     x[1].zero_()
     return row, a, x.t(), x, row
 
-
-@on(counted(4))
-def result_read_after_its_operand(x):
+result_read_after_its_operand(x): counted(4)
     a = x * 2
     b = a.add(1)
     return a.mul(b)
 
-
-@on(counted(4))
-def comparison_in_place(x):
+comparison_in_place(x): counted(4)
     x.ge_(2)
     a = x + 1
     return a.ge(1)
 
-
-@on(counted(1, 4))
-def result_larger_than_its_operand(x):
+result_larger_than_its_operand(x): counted(1, 4)
     a = x * 2
     return a.add(torch.ones(3, 4))
 
-
-@on(counted(4))
-def result_has_other_strides_than_its_operand(x):
+result_has_other_strides_than_its_operand(x): counted(4)
     a = x * 2
     return a[::2].add(1).view(2, 1)
 
-
-@on(counted(4))
-def input_used_for_the_last_time(x):
+input_used_for_the_last_time(x): counted(4)
     return x.add(1)
 
-
-@on(counted(2, 2))
-def operand_repeated(x):
+operand_repeated(x): counted(2, 2)
     a = x + 1
     return a.addmm(a, a)
 
-
-@on(counted(3, 3))
-def operand_transposed(x):
+operand_transposed(x): counted(3, 3)
     a = x + 1
     return a.add(a.t())
 
-
-@on(counted(3, 4))
-def scatter_into_what_is_read_later(x):
+scatter_into_what_is_read_later(x): counted(3, 4)
     a = x * 2
     b = torch.select_scatter(a, x[0], 0, 1)
     return a.sum(), b
 
-
-@on(counted(3, 4))
-def scatter_of_what_is_there(x):
+scatter_of_what_is_there(x): counted(3, 4)
     return torch.select_scatter(x, x[1], 0, 1).add(1)
 
-
-@on(counted(2, 3), counted(3, 3))
-def new_value_has_other_strides_than_the_view(x, y):
+new_value_has_other_strides_than_the_view(x, y): counted(2, 3), counted(3, 3)
     a = x * 2
     a.t().addmm_(y, y[:, :2])
     return a.view(6) + 1
+""",
+    globals(),
+    lambda *inputs: inputs,
+)
 
 
 def drawn() -> Iterator[Example]:

@@ -42,19 +42,6 @@ def programs_of(
     return programs
 
 
-def adds_to(examples: list[Example]) -> Callable[..., Callable[[Program], Program]]:
-    """A decorator `on(*inputs)` that adds a program with these inputs to a list."""
-
-    def on(*inputs: Tensor) -> Callable[[Program], Program]:
-        def add(program: Program) -> Program:
-            examples.append((program, inputs))
-            return program
-
-        return add
-
-    return on
-
-
 def names(examples: list[tuple[Program, Given]]) -> list[str]:
     """The names of the programs, as ids of tests."""
     return [program.__name__ for program, _ in examples]
