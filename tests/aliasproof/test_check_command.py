@@ -205,9 +205,7 @@ def test_other_names_and_neighbours(check, write, tmp_path):
         ("minimize --workers 1", "::"),
     ],
 )
-def test_the_function_can_be_named_as_pytest_does(
-    call, write_program, command: str, colons: str
-) -> None:
+def test_the_function_can_be_named_as_pytest_does(call, write_program, command, colons):
     given = write_program(*MISCOMPILED, name="step")
     name, *options = command.split()
     target = () if name == "explain" else ("--target", "aot")
@@ -256,9 +254,7 @@ def off(graph):
 
 
 @pytest.mark.parametrize("command", ["check --in-process", "minimize --workers 1"])
-def test_a_tolerance_that_is_given_is_that_of_all_values(
-    call, tmp_path, write_program, command: str
-) -> None:
+def test_a_tolerance_that_is_given_is_that_of_all_values(call, tmp_path, write_program, command):
     file = write_program("return x * 3", "torch.arange(1.0, 5)")
     (tmp_path / "off.py").write_text(OFF)
     name, *options = command.split()

@@ -146,9 +146,7 @@ class Layer(torch.nn.Linear):
         (losing_writes, Layer(2, 2), (torch.ones(1, 2),), "values: weight"),
     ],
 )
-def test_a_wrong_backend_is_flagged_by_what_it_does(
-    backend: Any, function: Any, inputs: Any, violation: str
-) -> None:
+def test_a_wrong_backend_is_flagged_by_what_it_does(backend, function, inputs, violation):
     called = result_as_called(check(function, inputs, [backend]))
     first = called.violations[0]
     assert f"{first.oracle}: {first.place}" == violation
@@ -215,12 +213,7 @@ def shared() -> tuple[Tensor, Tensor]:
     [
         (python_faults.first_result, counts_steps, (torch.ones(2),), "values: number"),
         (python_faults.unshared_later, adds_to_both, shared(), "values: second output"),
-        (
-            python_faults.later_without_gradients,
-            product,
-            two(),
-            "structure: second a.grad",
-        ),
+        (python_faults.later_without_gradients, product, two(), "structure: second a.grad"),
     ],
 )
 def test_what_a_wrong_compiler_does_at_a_second_call_is_flagged(

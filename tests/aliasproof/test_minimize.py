@@ -63,10 +63,7 @@ def test_a_function_is_reduced_by_a_target(call, mine: Path) -> None:
     assert found["signature"]
     assert found["candidates tried"] == sum(step["candidates"] for step in found["steps"].values())
     small = loads(Path("small.json").read_text())
-    assert [each.op for each in small.instructions] == [
-        "aten.expand.default",
-        "aten.zero_.default",
-    ]
+    assert [each.op for each in small.instructions] == ["aten.expand.default", "aten.zero_.default"]
     # Its output can be reduced, too, and is a fixpoint.
     again = call("minimize", "small.json", "-t", "functionalize", "--workers", 1)
     assert again.code == 0, again.err
@@ -135,9 +132,7 @@ def test_a_pass_of_the_user_gets_the_calls_that_it_gets_of_the_function(call, tm
 
 
 @pytest.mark.parametrize("kind", ["latent", "suspicion"])
-def test_what_only_graphs_show_is_found_by_its_name(
-    call, program: Callable[..., Program], tmp_path: Path, kind: str
-) -> None:
+def test_what_only_graphs_show_is_found_by_its_name(call, program, tmp_path, kind):
     # The inverse of expand computes with the values; only infinity shows that.
     body = "v0 = aten.expand.default(x0, [1, 4])\naten.copy_.default(v0, x1)\nreturn (x0,)"
     given, oracle, what = program(body, (4,), (1, 4)), "equivalence", "wrong symbolic value"
@@ -357,9 +352,7 @@ def test_answers_to_another_question_are_refused(one: Program, tmp_path: Path) -
         pass
 
 
-def test_the_same_command_goes_on_where_it_ended(
-    call, program: Callable[..., Program], tmp_path: Path
-) -> None:
+def test_the_same_command_goes_on_where_it_ended(call, program, tmp_path):
     given = tmp_path / "given.json"
     given.write_text(dumps(program("aten.neg_.default(x0)\n" * 6 + "return (x0,)", (4,))))
     wanted = script(tmp_path / "wanted.sh", f'echo >> {tmp_path}/asked; grep -q neg_ "$1"')
@@ -380,9 +373,7 @@ def test_each_of_several_runs_must_show_it(one: Program) -> None:
     assert RepeatedCheck(Answers(0, 1, 0, 1), 4).showing(one) == 2
 
 
-def test_a_flaky_failure_is_told_and_reduced(
-    call, program: Callable[..., Program], tmp_path: Path
-) -> None:
+def test_a_flaky_failure_is_told_and_reduced(call, program, tmp_path):
     given = tmp_path / "given.json"
     given.write_text(dumps(program("aten.neg_.default(x0)\n" * 4 + "return (x0,)", (4,))))
     # Interesting in every second run.
@@ -398,9 +389,7 @@ def test_a_flaky_failure_is_told_and_reduced(
 
 
 @known_bug
-def test_the_folder_has_what_a_campaign_writes(
-    call, tmp_path: Path, write_program, monkeypatch
-) -> None:
+def test_the_folder_has_what_a_campaign_writes(call, tmp_path, write_program, monkeypatch):
     monkeypatch.setattr("aliasproof.targets.inductor.unavailable", lambda: "is left out here")
     mine = write_program("x.expand(2).zero_()\nreturn x + 1", "torch.ones(())")
     folder = tmp_path / "made"

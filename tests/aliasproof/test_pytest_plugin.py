@@ -50,9 +50,7 @@ def project(tmp_path: Path) -> Path:
 
 
 @pytest.mark.timeout(900)  # it starts a dozen processes that import torch
-def test_a_wrong_pass_and_one_that_ends_its_process_fail_alone_and_are_reproduced(
-    project: Path,
-) -> None:
+def test_a_wrong_pass_and_one_that_ends_its_process_fail_alone_and_are_reproduced(project):
     (project / "test_own.py").write_text("def test_own(): pass\n")
     names = ("forgets", "segfaults")
     targets = [each for name in names for each in ("--aliasproof-target", f"passes.py:{name}")]
@@ -148,9 +146,7 @@ def test_a_project_may_have_packages_named_as_rooms_of_ours(project: Path) -> No
     ("option", "value"),
     [("programs", "0"), ("programs", "many"), ("seed", "-1"), ("timeout", "nan"), ("known", "no")],
 )
-def test_bad_numbers_are_refused_before_anything_runs(
-    project: Path, monkeypatch: pytest.MonkeyPatch, option: str, value: str
-) -> None:
+def test_bad_numbers_are_refused_before_anything_runs(project, monkeypatch, option, value):
     monkeypatch.chdir(project)
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     options = ("--aliasproof-target", "aot", f"--aliasproof-{option}", value)

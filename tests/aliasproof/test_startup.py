@@ -14,9 +14,7 @@ from tests.subprocesses import aliasproof
 ACTIVE = "backend=inductor\nsubsystem=\n"
 
 
-def test_a_state_that_the_bisector_left_is_named_and_not_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write_program
-) -> None:
+def test_a_state_that_the_bisector_left_is_named_and_not_read(tmp_path, monkeypatch, write_program):
     for name in [name for name in os.environ if name.startswith("TORCHINDUCTOR")]:
         monkeypatch.delenv(name)
     cache = tmp_path / "torchinductor_someone"

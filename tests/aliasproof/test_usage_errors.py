@@ -26,10 +26,7 @@ CASES = [
     (["prove", HERE, "--sizes", "3"], "give LOW:HIGH"),
     (["fuzz", "--target", "inducter"], "did you mean 'inductor'"),
     (["minimize", "absent.py"], "absent.py does not exist"),
-    (
-        ["minimize", HERE, "-t", "aot", "--interesting", HERE],
-        "either --target or --interesting",
-    ),
+    (["minimize", HERE, "-t", "aot", "--interesting", HERE], "either --target or --interesting"),
     (["replay", "absent"], "'absent' does not exist"),
 ]
 # Prints the status and standard error of each command.

@@ -351,10 +351,7 @@ GIVEN: dict[str, tuple[Callable[[], Callable[..., object]], Callable[[], object]
         lambda: keywords,
         lambda: ((x3(), x3()), {"scale": 2.0, "b": torch.ones(3), "a": torch.zeros(3)}),
     ),
-    "tree": (
-        lambda: tree,
-        lambda: ({"x": x3(), "pair": (torch.ones(3), {"k": torch.zeros(3)})},),
-    ),
+    "tree": (lambda: tree, lambda: ({"x": x3(), "pair": (torch.ones(3), {"k": torch.zeros(3)})},)),
     "dataclass": (lambda: optimizer_step, state),
     "method": (lambda: Average().update, lambda: ((x3(),), {"decay": 0.5})),
     "callable": (Average, x3),

@@ -117,9 +117,7 @@ def wait_for(port: int) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has all of 127.0.0.0/8")
-def test_a_campaign_on_two_nodes_of_which_one_is_killed_finds_the_same_as_on_one_machine(
-    tmp_path: Path,
-) -> None:
+def test_a_campaign_on_two_nodes_of_which_one_is_killed_finds_the_same_as_on_one_machine(tmp_path):
     ray = pytest.importorskip("ray")
     port = free_port()
     others: list[subprocess.Popen[bytes]] = []
@@ -178,9 +176,7 @@ def test_an_address_at_which_no_cluster_is_fails_at_once(address: str, said: str
         connect(address, None)
 
 
-def test_a_cluster_without_an_authentication_token_is_refused(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_cluster_without_an_authentication_token_is_refused(monkeypatch, tmp_path):
     pytest.importorskip("ray")
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"

@@ -52,18 +52,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("dies", -11, "", ""),
     ],
 )
-def test_a_script_runs_as_by_itself(
-    name: str, status: int, stdout: str, stderr: str, server: ConfirmationServer, folder: Path
-) -> None:
+def test_a_script_runs_as_by_itself(name, status, stdout, stderr, server, folder):
     ran = server.run(folder / f"{name}.py")
     assert (ran.status, ran.stdout) == (status, stdout)
     assert ran.stderr.endswith(stderr)
     assert (ran.stderr == "") == (stderr == "")
 
 
-def test_a_script_that_hangs_is_ended_and_holds_up_no_other(
-    server: ConfirmationServer, folder: Path
-) -> None:
+def test_a_script_that_hangs_is_ended_and_holds_up_no_other(server, folder):
     with ThreadPoolExecutor(2) as executor:
         hangs = executor.submit(server.run, folder / "hangs.py", 5.0)
         assert server.run(folder / "exits.py").status == 3

@@ -108,9 +108,7 @@ def test_a_finding_says_what_torch_compile_does(confirming: Confirmations) -> No
     assert "BUG: by torch.compile" in rest
 
 
-def test_an_unconfirmed_failure_is_not_compiled(
-    confirming: Confirmations, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unconfirmed_failure_is_not_compiled(confirming, monkeypatch):
     gone = Confirmation(False, "gone", "exits 0")
     monkeypatch.setattr(publisher, "confirmed", lambda *asked: gone)
     monkeypatch.setattr(publisher, "at_user_level", None)
@@ -121,9 +119,7 @@ def test_an_unconfirmed_failure_is_not_compiled(
     assert "exits 0 without showing it" in reason
 
 
-def test_a_failure_is_confirmed_by_a_literal_script_if_no_other_shows_it(
-    confirming: Confirmations, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failure_is_confirmed_by_a_literal_script_if_no_other_shows_it(confirming, monkeypatch):
     def shown(reproducer: Reproducer, run: object) -> Confirmation:
         scripts.append(reproducer.script)
         return Confirmation("torch.no_grad" in scripts[-1], "", "exits")
@@ -142,9 +138,7 @@ def test_a_failure_is_confirmed_by_a_literal_script_if_no_other_shows_it(
     assert kept.confirmation["shown"]
 
 
-def test_what_the_store_knows_is_not_run_again(
-    confirming: Confirmations, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_the_store_knows_is_not_run_again(confirming, monkeypatch):
     add(confirming)
     finish(confirming)
     folder = confirming.folder.folder

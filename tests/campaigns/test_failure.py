@@ -59,9 +59,7 @@ def test_a_finding_names_the_pass_at_fault(program) -> None:
 
 
 @pytest.mark.parametrize("forks", [False, True])
-def test_a_candidate_on_which_aliasproof_fails_ends_no_reduction(
-    program, monkeypatch, forks
-) -> None:
+def test_a_candidate_on_which_aliasproof_fails_ends_no_reduction(program, monkeypatch, forks):
     drawn = program(
         "v0 = aten.abs.default(x1)\nv1 = aten.sub.Tensor(x0, v0)\nreturn v1, v0", (4,), (4,)
     )

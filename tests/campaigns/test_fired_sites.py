@@ -133,9 +133,7 @@ def deadly(gm):
 """
 
 
-def test_a_campaign_counts_all_its_shards_and_the_programs_that_end_their_process(
-    tmp_path: Path,
-) -> None:
+def test_a_campaign_counts_all_its_shards_and_the_programs_that_end_their_process(tmp_path):
     (tmp_path / "deadly.py").write_text(DEADLY)
     told: list[int] = []
     name = f"{tmp_path / 'deadly.py'}:deadly"

@@ -7,15 +7,7 @@ from dataclasses import replace
 import pytest
 
 from aliasproof.campaigns.run import gate
-from aliasproof.campaigns.run.gate import (
-    Baseline,
-    Entry,
-    Seen,
-    Shown,
-    changes,
-    corpus_text,
-    cover,
-)
+from aliasproof.campaigns.run.gate import Baseline, Entry, Seen, Shown, changes, corpus_text, cover
 from aliasproof.corpus.bug_files import known_bugs, python_bugs
 from aliasproof.ir.errors import UserError
 from aliasproof.ir.python_program import PythonProgram

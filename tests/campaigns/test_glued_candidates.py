@@ -71,9 +71,7 @@ def test_the_result_is_that_of_single_questions(failing: Program) -> None:
     assert reducer.accepted > 0
 
 
-def test_candidates_that_are_right_in_a_group_are_not_asked_about(
-    program: Callable[..., Program],
-) -> None:
+def test_candidates_that_are_right_in_a_group_are_not_asked_about(program):
     right = program("v0 = aten.neg.default(x0)\nreturn (v0,)", (4,))
     wrong = program("v0 = aten.relu.default(x0)\nreturn (v0,)", (4,))
     undefined = program(
@@ -95,9 +93,7 @@ def test_candidates_that_are_right_in_a_group_are_not_asked_about(
     assert answers == [0, 1, 1]
 
 
-def test_a_candidate_on_which_aliasproof_fails_is_asked_about_alone(
-    program: Callable[..., Program], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_candidate_on_which_aliasproof_fails_is_asked_about_alone(program, monkeypatch):
     def fails_on_cosine(call: EagerCall) -> str | None:
         if call.op is torch.ops.aten.cos.default:
             raise IndexError("a defect of the watch")

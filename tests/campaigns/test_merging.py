@@ -56,9 +56,7 @@ def runs(tmp_path: Path, finding: Finding) -> list[Path]:
     return [run(tmp_path / str(n), finding, n, confirmed=n == 2) for n in (1, 2)]
 
 
-def test_equal_signatures_are_one_finding_with_all_its_failures(
-    tmp_path: Path, runs: list[Path], finding: Finding
-) -> None:
+def test_equal_signatures_are_one_finding_with_all_its_failures(tmp_path, runs, finding):
     for joined in [runs, runs]:  # merging again changes nothing
         campaign = merge(tmp_path / "joined", joined)
         assert outcome(campaign).count("50 programs") == 1
@@ -96,9 +94,7 @@ def test_a_fixed_finding_that_a_run_finds_again_has_regressed(runs: list[Path]) 
     assert read_triage(store)[0].state == "regressed"
 
 
-def test_a_run_in_use_is_refused_and_a_run_is_not_merged_into(
-    tmp_path: Path, runs: list[Path]
-) -> None:
+def test_a_run_in_use_is_refused_and_a_run_is_not_merged_into(tmp_path, runs):
     with pytest.raises(UserError, match="is a run itself"):
         merge(runs[0], runs[1:])
     lock = RunLock.take(runs[0])
@@ -124,9 +120,7 @@ DAMAGES = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
-def test_a_damaged_run_is_named_and_nothing_of_it_is_joined(
-    tmp_path: Path, runs: list[Path], damage: str
-) -> None:
+def test_a_damaged_run_is_named_and_nothing_of_it_is_joined(tmp_path, runs, damage):
     merge(tmp_path / "joined", runs[:1])
     with contextlib.closing(sqlite3.connect(runs[1] / "store.sqlite")) as connection:
         connection.execute(damage)
@@ -161,9 +155,7 @@ def test_a_run_that_is_named_twice_is_told(tmp_path: Path, runs: list[Path]) -> 
     assert not (tmp_path / "joined").exists()
 
 
-def test_another_torch_is_told_without_an_option_that_merge_has_not(
-    tmp_path: Path, runs: list[Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_torch_is_told_without_an_option_that_merge_has_not(tmp_path, runs, monkeypatch):
     monkeypatch.setattr(torch, "__version__", "1.0")
     with pytest.raises(UserError, match="was made with torch") as told:
         merge(tmp_path / "joined", runs)

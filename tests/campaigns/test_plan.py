@@ -102,11 +102,7 @@ def test_a_quarter_is_python_where_both_languages_are_drawn() -> None:
     counts = Counter[tuple[str, str]]()
     for shard in both.shards():
         counts[shard.target.partition(":")[0], shard.language] += shard.count
-    assert counts == {
-        ("aot", "aten"): 400,
-        ("inductor", "aten"): 300,
-        ("inductor", "python"): 100,
-    }
+    assert counts == {("aot", "aten"): 400, ("inductor", "aten"): 300, ("inductor", "python"): 100}
 
 
 def test_with_both_languages_each_draws_what_it_draws_alone() -> None:

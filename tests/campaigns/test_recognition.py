@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
-
 import pytest
 import torch
 
@@ -77,9 +74,7 @@ def nothing(graph_module):
     VERSION not in known_bugs()["pattern-keywords"].versions,
     reason="patterns of this torch do not ignore keywords",
 )
-def test_what_a_pass_does_by_code_of_torch_is_a_finding_of_the_pass(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: Callable[..., Program]
-) -> None:
+def test_what_a_pass_does_by_code_of_torch_is_a_finding_of_the_pass(tmp_path, monkeypatch, program):
     """A pattern that ignores keywords is a known bug of Inductor, which makes the pass wrong."""
     (tmp_path / "passes.py").write_text(PASSES)
     monkeypatch.chdir(tmp_path)

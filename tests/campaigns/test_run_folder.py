@@ -61,9 +61,7 @@ def test_a_confirmed_finding_moves_with_its_reproducer(finding: Finding, tmp_pat
     assert not files.unconfirmed_folder(finding.identifier).exists()
 
 
-def test_suspicions_replace_those_of_an_earlier_end_and_latent_findings_stay(
-    finding: Finding, tmp_path: Path
-) -> None:
+def test_suspicions_replace_those_of_an_earlier_end_and_latent_findings_stay(finding, tmp_path):
     files = RunFolder.create(tmp_path / "run")
     earlier, later, latent = (replace(finding, identifier=it) for it in ("aot-1", "aot-2", "x"))
     files.write_suspicion(latent)

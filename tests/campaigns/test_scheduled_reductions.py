@@ -54,9 +54,7 @@ def test_isolated_reductions_keep_no_worker_from_shards(tmp_path: Path) -> None:
     assert isinstance(pool.scheduled[-1], Shard)
 
 
-def test_reductions_are_taken_as_they_end_with_the_numbers_that_they_were_asked_with(
-    tmp_path: Path,
-) -> None:
+def test_reductions_are_taken_as_they_end_with_the_numbers_that_they_were_asked_with(tmp_path):
     subject, pool = scheduler(tmp_path, PROGRAMS_PER_SHARD, workers=3)
     subject.fill()
     pool.complete(0, *(Failure(SYMPTOM, PROGRAM, seed) for seed in (0, 1)))

@@ -266,9 +266,7 @@ def test_a_worker_that_dies_before_its_first_program_blames_none(tmp_path: Path)
 
 
 @pytest.mark.parametrize(("seconds", "passed"), [(100.0, 90.0), (10_000.0, 9_800.0)])
-def test_the_end_of_a_campaign_is_for_what_waits_and_then_for_more(
-    seconds: float, passed: float, tmp_path: Path
-) -> None:
+def test_the_end_of_a_campaign_is_for_what_waits_and_then_for_more(seconds, passed, tmp_path):
     subject, pool = scheduler(tmp_path, 100, seconds=seconds)
     subject.started -= passed
     subject.others_wait, subject._scheduled = True, 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -12,7 +11,6 @@ from aliasproof.campaigns.failure.failure import Failure
 from aliasproof.campaigns.failure.reduction import reduce_failure
 from aliasproof.campaigns.publish.confirmation import run_text
 from aliasproof.campaigns.publish.reproducer import render
-from aliasproof.ir.program import Program
 from aliasproof.judge.examination import examine
 from aliasproof.judge.trial import Case
 from aliasproof.oracles.values import OTHER_ZERO
@@ -29,9 +27,7 @@ COPY = """
 """
 
 
-def test_the_inverse_of_expand_fails_for_infinity(
-    program: Callable[..., Program], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_inverse_of_expand_fails_for_infinity(program, monkeypatch):
     """Torch writes `base + (new - base)`, which is NaN. No overlap is needed."""
     plain, target = program(COPY, (4,), (1, 4)), TARGETS["functionalize"]
     assert not examine(Case.of(plain), target).failed
@@ -52,9 +48,7 @@ def test_the_inverse_of_expand_fails_for_infinity(
     ("oracle", "place", "wrong"),
     [("values", "output 0", True), ("inputs", "input 0", True), ("values", "output 0", False)],
 )
-def test_a_reproducer_sees_the_sign_of_a_zero(
-    program: Callable[..., Program], oracle: str, place: str, wrong: bool
-) -> None:
+def test_a_reproducer_sees_the_sign_of_a_zero(program, oracle, place, wrong):
     cleared = program("aten.zero_.default(x0)\nreturn (x0,)", (4,))
     returned = "lambda x: program(x).neg_()" if wrong else "program"
     recipe = f"def compiled(program, inputs):\n    return {returned}"

@@ -73,9 +73,7 @@ def test_a_plan_out_of_range_is_refused(values: dict[str, object]) -> None:
         Plan.from_json(encoded(Plan(("aot",))) | values)
 
 
-def test_a_plan_comes_back_and_another_torch_may_not_go_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_plan_comes_back_and_another_torch_may_not_go_on(tmp_path, monkeypatch):
     store, plan = Store.open(tmp_path), Plan(("aot", "inductor"), 3, seconds=2.5, share=(2, 4))
     assert store.plan() is None
     store.keep_plan(plan)

@@ -104,9 +104,7 @@ def test_a_buffer_keeps_its_contents_until_the_program_writes_it() -> None:
     ],
     ids=["core", "kernel", "layout", "dtype", "argument", "copied layout", "converted dtype"],
 )
-def test_what_is_refused_is_told_from_what_fails(
-    function: Function, inputs: list[Tensor], name: str
-) -> None:
+def test_what_is_refused_is_told_from_what_fails(function, inputs, name):
     found = examined(function, inputs)
     assert found.violations == []
     assert found.documented[0].limitation.name.startswith(f"refuses '{name}")
@@ -130,9 +128,7 @@ def read_late(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     return between + y, early * between
 
 
-def test_a_plan_that_shares_the_memory_of_live_tensors_is_seen(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_plan_that_shares_the_memory_of_live_tensors_is_seen(monkeypatch):
     from executorch.exir import memory_planning
 
     plain = memory_planning.greedy

@@ -62,9 +62,7 @@ def test_what_a_model_keeps_and_does_not() -> None:
         (lambda x: x.half().scatter_add(0, x.long() * 0, x.half()), "no kernel for ScatterEl"),
     ],
 )
-def test_an_operator_that_is_missing_is_no_violation(
-    call: Callable[[Tensor], Tensor], reason: str
-) -> None:
+def test_an_operator_that_is_missing_is_no_violation(call, reason):
     examination = examine(Case.of_function(call, [matrix()]), target("onnx"))
     assert reason in str(examination.rejected)
 
@@ -145,9 +143,7 @@ def by_runtime(fault: Any) -> AbstractContextManager[Any]:
         (by_runtime, input_overwritten, "inputs", "onnx-translated"),
     ],
 )
-def test_a_planted_fault_is_caught_and_attributed(
-    planted: Any, fault: Any, oracle: str, layer: str
-) -> None:
+def test_a_planted_fault_is_caught_and_attributed(planted, fault, oracle, layer):
     assert not examined(write_part).violations
     with planted(fault):
         examination = examined(write_part)

@@ -132,9 +132,7 @@ OF_PYTHON = [
     ("whole", "line", "instead", "at", "message"),
     [*((CALLS, *row) for row in OF_CALLS), *((PYTHON, *row) for row in OF_PYTHON)],
 )
-def test_what_is_wrong_with_a_file(
-    tmp_path: Path, whole: str, line: str, instead: str, at: int, message: str
-) -> None:
+def test_what_is_wrong_with_a_file(tmp_path, whole, line, instead, at, message):
     text = whole.replace(f"{line}\n", f"{instead}\n" if instead else "")
     assert text != whole
     path = written(tmp_path, text)

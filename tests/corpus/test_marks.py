@@ -83,9 +83,7 @@ def test_a_mark_asks_for_the_numbers_that_show_the_bug(identifier: str) -> None:
     ],
     ids=["as_strided", "scatter", "gather", "amax", "expand"],
 )
-def test_a_mark_asks_for_the_form_that_shows_the_bug(
-    name: str, kind: str, program: Program
-) -> None:
+def test_a_mark_asks_for_the_form_that_shows_the_bug(name, kind, program):
     oracle = "values" if kind == "wrong value" else "errors"
     assert by_mark(program, Symptom(name, oracle, kind), reduced=True) is None
 
@@ -114,8 +112,7 @@ def test_each_write_that_returns_other_strides_has_the_mark(call: str, index: In
 
 
 @pytest.mark.parametrize(
-    "identifier",
-    ["openvino-writes-lost", "openvino-clone-shares", "openvino-gap-guards"],
+    "identifier", ["openvino-writes-lost", "openvino-clone-shares", "openvino-gap-guards"]
 )
 def test_a_planted_fault_is_not_taken_for_what_a_patch_removes(identifier: str) -> None:
     bug = known_bugs()[identifier]

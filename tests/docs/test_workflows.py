@@ -106,9 +106,7 @@ def filled(text: object, matrix: dict[str, object]) -> str:
     return re.sub(r"\$\{\{ ([\w.]+) \}\}", lambda found: known[found[1]], str(text))
 
 
-def test_a_night_is_fuzzed_merged_and_reported_and_a_finding_fails_one_night(
-    tmp_path: Path,
-) -> None:
+def test_a_night_is_fuzzed_merged_and_reported_and_a_finding_fails_one_night(tmp_path):
     jobs, runner = workflow("nightly.yml")["jobs"], Runner(tmp_path)
     small = {"SHARDS": "1", "LIMIT": "--programs 2", "TARGETS": "--target identity"}
     small["AGAIN"] = "--seconds 0"

@@ -167,11 +167,7 @@ UNDEFINED = [
         "as_strided_scatter.default: x.as_strided_scatter(matrix(2), (2, 2), (1, 1))",
     ),
     (DIFFERENT, "vector()", "copy_.default: x.as_strided((2, 2), (1, 1)).copy_(matrix(2))"),
-    (
-        DIFFERENT,
-        "vector()",
-        "copy_.default: x.as_strided((2, 2), (1, 1)).copy_(floats(1, NAN))",
-    ),
+    (DIFFERENT, "vector()", "copy_.default: x.as_strided((2, 2), (1, 1)).copy_(floats(1, NAN))"),
     (READS, "vector()", "copy_.default: x[1:].copy_(x[:-1])"),
     (READS, "matrix()", "add_.Tensor: x.add_(x.t())"),
     (READS, "matrix()", "add_.Tensor: x.add_(x[0])"),
@@ -323,11 +319,7 @@ def test_a_mistake_in_the_watch_is_not_an_error_of_eager(monkeypatch: pytest.Mon
 DISAGREEMENTS = [
     (torch.nn.functional.gelu, torch.full((64,), math.inf), ("AVX512",)),
     (lambda x: x.fmod(0.5), torch.full((64,), 3e38), ("AVX2", "AVX512")),
-    (
-        lambda x: x.remainder(torch.full_like(x, 1e-38)),
-        torch.full((64,), 1e20),
-        ("AVX2", "AVX512"),
-    ),
+    (lambda x: x.remainder(torch.full_like(x, 1e-38)), torch.full((64,), 1e20), ("AVX2", "AVX512")),
     (
         lambda x: torch.ops.aten.logit_backward(torch.ones_like(x), x),
         torch.full((64,), -0.0),
@@ -338,9 +330,7 @@ DISAGREEMENTS = [
 
 @pytest.mark.vectors
 @pytest.mark.parametrize(("function", "x", "capabilities"), DISAGREEMENTS)
-def test_kernels_disagree(
-    function: Callable[[Tensor], Tensor], x: Tensor, capabilities: tuple[str, ...]
-) -> None:
+def test_kernels_disagree(function, x, capabilities):
     if cpu_capability() not in capabilities:
         pytest.skip(f"they may agree with the instructions of this processor: {cpu_capability()}")
     apart = torch.stack([x, x], 1)[:, 0]
@@ -349,9 +339,7 @@ def test_kernels_disagree(
 
 @pytest.mark.vectors
 @pytest.mark.parametrize(("function", "x", "capabilities"), DISAGREEMENTS)
-def test_a_call_on_which_kernels_disagree_is_undefined(
-    function: Callable[[Tensor], Tensor], x: Tensor, capabilities: tuple[str, ...]
-) -> None:
+def test_a_call_on_which_kernels_disagree_is_undefined(function, x, capabilities):
     with pytest.raises(Undefined, match=r" depends on the layout: its kernels disagree$"):
         observe_eager(function, [x])
 
@@ -495,9 +483,7 @@ STORES: dict[str, Callable[[Tensor, Tensor], object]] = {
 
 
 @pytest.mark.parametrize("store", STORES.values(), ids=STORES)
-def test_what_is_stored_at_is_written_and_the_rest_is_not(
-    store: Callable[[Tensor, Tensor], object],
-) -> None:
+def test_what_is_stored_at_is_written_and_the_rest_is_not(store):
     def filled(order: Tensor) -> Tensor:
         empty = torch.empty(3, dtype=torch.int64)
         store(empty, order)
@@ -578,9 +564,7 @@ def test_a_fused_optimizer_takes_a_parameter_for_one_row() -> None:
 @pytest.mark.parametrize(
     ("momentum", "reason"), [(torch.zeros(3), "of its size"), (torch.zeros(8)[::2], "without gaps")]
 )
-def test_a_fused_optimizer_on_states_of_another_layout_is_undefined(
-    momentum: Tensor, reason: str
-) -> None:
+def test_a_fused_optimizer_on_states_of_another_layout_is_undefined(momentum, reason):
     """It read past the end of the storage, and ended the process."""
     with pytest.raises(Undefined, match=reason):
         observe_eager(updated, [torch.zeros(4), torch.ones(4), momentum])
@@ -620,9 +604,7 @@ DTYPES = [(torch.float16, torch.float32), (torch.float32, torch.float16)]
 
 @pytest.mark.parametrize("lazy", ["source", "destination"])
 @pytest.mark.parametrize("dtypes", DTYPES)
-def test_a_copy_between_half_and_float_loses_the_sign(
-    dtypes: tuple[torch.dtype, torch.dtype], lazy: str
-) -> None:
+def test_a_copy_between_half_and_float_loses_the_sign(dtypes, lazy):
     to, source = (torch.ones(4, dtype=dtype) for dtype in dtypes)
     assert copied(to, source, lazy=lazy)[0] == 1, "fixed in this torch, and the rule can go"
     with pytest.raises(Undefined, match="loses the sign"):
@@ -632,9 +614,7 @@ def test_a_copy_between_half_and_float_loses_the_sign(
 @pytest.mark.parametrize(
     ("dtypes", "lazy"), [(DTYPES[0], "both"), ((torch.bfloat16, torch.float32), "source")]
 )
-def test_a_copy_that_keeps_the_sign_is_defined(
-    dtypes: tuple[torch.dtype, torch.dtype], lazy: str
-) -> None:
+def test_a_copy_that_keeps_the_sign_is_defined(dtypes, lazy):
     to, source = (torch.ones(4, dtype=dtype) for dtype in dtypes)
     observed, _ = observe_eager(lambda *args: copied(*args, lazy=lazy), [to, source])
     assert observed.error is None

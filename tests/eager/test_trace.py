@@ -94,9 +94,7 @@ ROUNDING = [
 
 
 @pytest.mark.parametrize(("function", "first"), ROUNDING)
-def test_the_trace_names_the_first_op_whose_rounding_depends_on_the_kernel(
-    function: Function, first: str | None
-) -> None:
+def test_the_trace_names_the_first_op_whose_rounding_depends_on_the_kernel(function, first):
     assert traced(function, vector()).rounding.first == first
 
 
@@ -113,9 +111,7 @@ FOLLOWED = [
 
 
 @pytest.mark.parametrize(("function", "exact"), FOLLOWED)
-def test_what_is_computed_from_inexact_data_is_not_exact(
-    function: Function, exact: list[bool]
-) -> None:
+def test_what_is_computed_from_inexact_data_is_not_exact(function, exact):
     observed, trace = observe_eager(function, [vector(), vector()])
     assert list(map(trace.exact, observed.outputs)) == exact
 
@@ -151,9 +147,7 @@ def test_the_trace_notes_kernel_dependent_bits_that_are_read_as_another_dtype(
         pytest.param(lambda x: x.bfloat16() > 0.5, False, id="a number is not rounded"),
     ],
 )
-def test_any_value_may_differ_where_an_op_jumps_at_inexact_data(
-    function: Function, open_: bool
-) -> None:
+def test_any_value_may_differ_where_an_op_jumps_at_inexact_data(function, open_):
     observed, trace = observe_eager(function, [vector()])
     assert list(map(trace.bits_open, observed.outputs)) == [open_]
 
@@ -175,9 +169,7 @@ def test_kernel_dependent_bits_in_one_tensor_say_nothing_of_another() -> None:
         ((0, 2), (0, 0), False),
     ],
 )
-def test_the_trace_notes_overlapping_as_strided(
-    sizes: tuple[int, ...], strides: tuple[int, ...], overlapping: bool
-) -> None:
+def test_the_trace_notes_overlapping_as_strided(sizes, strides, overlapping):
     assert (
         traced(lambda x: x.as_strided(sizes, strides), vector()).overlapping_as_strided
         == overlapping
@@ -189,9 +181,7 @@ def test_the_trace_notes_overlapping_as_strided(
     ("sizes", "strides", "offset", "outside"),
     [((2,), (1,), 2, False), ((4,), (1,), 0, True), ((2,), (2,), 2, True)],
 )
-def test_the_trace_notes_as_strided_outside_its_argument(
-    sizes, strides, offset: int, outside: bool
-) -> None:
+def test_the_trace_notes_as_strided_outside_its_argument(sizes, strides, offset, outside):
     """The input is elements 2 and 3 of a storage of five."""
     assert traced(lambda x: x.as_strided(sizes, strides, offset), vector(5)[2:4]).outside == outside
 
@@ -267,9 +257,7 @@ def normalized(x: Tensor) -> Tensor:
         pytest.param(lambda x: (x * 0 + 80).cosh(), False, id="cosh below that"),
     ],
 )
-def test_a_value_is_open_where_a_small_difference_may_have_become_a_large_one(
-    function: Function, is_open: bool
-) -> None:
+def test_a_value_is_open_where_a_small_difference_may_have_become_a_large_one(function, is_open):
     observed, trace = observe_eager(function, [vector()])
     assert trace.bits_open(observed.outputs[0]) == is_open
 
@@ -294,9 +282,7 @@ def test_a_value_is_open_where_a_small_difference_may_have_become_a_large_one(
         ),
     ],
 )
-def test_the_trace_says_what_kernels_may_do_differently(
-    function: Function, tolerance: Tolerance
-) -> None:
+def test_the_trace_says_what_kernels_may_do_differently(function, tolerance):
     observed, trace = observe_eager(function, [vector()])
     (output,) = observed.outputs
     assert isinstance(output, Tensor)
@@ -360,9 +346,7 @@ def rounds_between(function: Callable[[Tensor], Tensor], x: Tensor) -> bool:
         pytest.param(torch.rand_like, False, id="random"),
     ],
 )
-def test_what_depends_on_rounding_is_noted(
-    function: Callable[[Tensor], Tensor], expected: bool
-) -> None:
+def test_what_depends_on_rounding_is_noted(function, expected):
     assert rounds_between(function, torch.arange(1, 5).to(BF16)) == expected
 
 
@@ -415,9 +399,7 @@ def is_open(function: Callable[[Tensor], object], x: Tensor) -> bool:
     ],
     ids=range(11),
 )
-def test_away_from_a_jump_all_kernels_say_the_same(
-    function: Callable[[Tensor], object], x: Tensor
-) -> None:
+def test_away_from_a_jump_all_kernels_say_the_same(function, x):
     assert not is_open(function, x)
 
 
@@ -453,9 +435,7 @@ def test_an_element_equals_itself_on_all_kernels(compared: Callable[[Tensor], Te
     ],
     ids=["ties", "parts with ties", "others beside it", "rounded", "a constant", "written after"],
 )
-def test_another_element_may_be_on_the_other_side(
-    function: Callable[[Tensor], Tensor], x: Tensor
-) -> None:
+def test_another_element_may_be_on_the_other_side(function, x):
     assert is_open(lambda x: function(scaled(x)), x)
 
 
@@ -474,7 +454,5 @@ def test_another_element_may_be_on_the_other_side(
     ],
     ids=range(9),
 )
-def test_at_a_jump_they_may_say_another_thing(
-    function: Callable[[Tensor], object], x: Tensor
-) -> None:
+def test_at_a_jump_they_may_say_another_thing(function, x):
     assert is_open(function, x)

@@ -47,8 +47,7 @@ def test_a_property_is_replaced_by_a_property():
 
 def test_a_name_that_the_home_does_not_have_is_an_error():
     with pytest.raises(
-        InternalError,
-        match=r"'overlaps' of aliasproof\..*\.calls\.regions, which has no",
+        InternalError, match=r"'overlaps' of aliasproof\..*\.calls\.regions, which has no"
     ):
         instead_of(never_overlap, "overlaps", "rule", "calls.regions")
 

@@ -26,9 +26,7 @@ def planted(name: str) -> Target:
 
 
 @pytest.mark.parametrize("name", SHOWING)
-def test_special_values_show_it_and_plain_ones_do_not(
-    program: Callable[..., Program], name: str
-) -> None:
+def test_special_values_show_it_and_plain_ones_do_not(program, name):
     text, value, oracle = SHOWING[name]
     plain = program(text, (4,))
     assert not examine(Case.of(plain), planted(name), attribute=False).failed

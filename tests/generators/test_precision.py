@@ -191,9 +191,7 @@ def reads_data(program: Program) -> bool:
     return False
 
 
-def test_every_op_is_drawn_and_declares_what_the_harness_must_know(
-    subtests: pytest.Subtests,
-) -> None:
+def test_every_op_is_drawn_and_declares_what_the_harness_must_know(subtests):
     for operator in OPERATORS:
         with subtests.test(operator.name):
             program, op = program_with(operator), resolve(operator.name)
@@ -271,9 +269,7 @@ def test_an_operator_that_is_drawn_by_its_schema_declares_the_same() -> None:
         ("aten.roll.default", []),
     ],
 )
-def test_an_op_that_nobody_declared_is_named_with_the_file_to_edit(
-    name: str, properties: list[str]
-) -> None:
+def test_an_op_that_nobody_declared_is_named_with_the_file_to_edit(name, properties):
     messages = undeclared(resolve(name))
     expected = [f"{name}: its {prop} is not declared; {PROPERTIES[prop][1]}" for prop in properties]
     assert messages == expected

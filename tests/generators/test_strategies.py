@@ -237,9 +237,7 @@ def test_one_input_in_ten_has_an_offset_and_gaps_or_another_order(drawn: list[Pr
     assert len(both) > 0.1 * len(views)
 
 
-def test_a_third_of_the_programs_has_an_input_beyond_a_vector_register(
-    drawn: list[Program],
-) -> None:
+def test_a_third_of_the_programs_has_an_input_beyond_a_vector_register(drawn):
     def is_long(view: Input) -> bool:
         return math.prod(view.sizes) * view.dtype.itemsize > 64
 
@@ -267,9 +265,7 @@ def test_only_the_layouts_that_are_switched_on_occur() -> None:
         ("rank 5", lambda view: len(view.sizes) == 5),
     ],
 )
-def test_every_kind_of_size_occurs(
-    size: str, shows: Callable[[Input], bool], drawn: list[Program]
-) -> None:
+def test_every_kind_of_size_occurs(size, shows, drawn):
     assert any(shows(view) for program in drawn for view in program.inputs)
 
 
@@ -317,9 +313,7 @@ def pairs(drawn: list[Program]) -> list[tuple[Region, Region]]:
         ("one overlaps itself", lambda one, other: overlaps_itself(one) and overlap(one, other)),
     ],
 )
-def test_inputs_share_storages_in_each_of_these_ways(
-    kind: str, shows: Callable[[Region, Region], bool], pairs: list[tuple[Region, Region]]
-) -> None:
+def test_inputs_share_storages_in_each_of_these_ways(kind, shows, pairs):
     assert sum(shows(one, other) for one, other in pairs) >= 3
 
 

@@ -37,9 +37,7 @@ def on_slices(op: str, *slices: tuple[int, int], **kwargs: object) -> Program:
     return Program((storage,), tuple(inputs), (call,), ("x0",))
 
 
-def test_each_operator_has_a_definition_that_registers_it_in_a_process_with_torch_alone(
-    tmp_path: Path,
-) -> None:
+def test_each_operator_has_a_definition_that_registers_it_in_a_process_with_torch_alone(tmp_path):
     script = tmp_path / "definitions.py"
     texts = ["import torch", *map(definition, NAMES)]
     schemas = [f"print(torch.ops.{NAMESPACE}.{name}.default._schema)" for name in NAMES]
@@ -78,9 +76,7 @@ def test_a_program_that_calls_one_is_written_read_and_printed() -> None:
         ("store_sum", [(0, 2), (1, 2), (2, 2)], [6.0, 12.0, 4.0, 8.0]),
     ],
 )
-def test_arguments_that_overlap_are_defined(
-    op: str, slices: list[tuple[int, int]], expected: list[float]
-) -> None:
+def test_arguments_that_overlap_are_defined(op, slices, expected):
     program = on_slices(op, *slices)
     tensors = input_tensors(program)
     with Watch() as watch:

@@ -69,9 +69,7 @@ def test_a_missing_driver_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert reason.endswith("but Found no NVIDIA driver on your system")
 
 
-def test_a_device_that_is_not_there_is_told_apart_from_those_that_are(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_device_that_is_not_there_is_told_apart_from_those_that_are(monkeypatch):
     monkeypatch.setattr(torch.backends.cuda, "is_built", lambda: True)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)

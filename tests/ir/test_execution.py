@@ -51,13 +51,7 @@ def generated(program: Program) -> tuple[list[Tensor], list[Tensor]]:
 
 
 def traits(tensor: Tensor) -> tuple[object, ...]:
-    return (
-        tensor.dtype,
-        tensor.shape,
-        tensor.stride(),
-        tensor.storage_offset(),
-        content(tensor),
-    )
+    return (tensor.dtype, tensor.shape, tensor.stride(), tensor.storage_offset(), content(tensor))
 
 
 def content(tensor: Tensor) -> list[int]:
@@ -147,9 +141,7 @@ class NoCalls(TorchDispatchMode):
         pytest.fail(f"{func} is called")
 
 
-def test_a_graph_is_built_without_tracing_and_without_running(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_graph_is_built_without_tracing_and_without_running(monkeypatch):
     def fail(*args: object, **kwargs: object) -> None:
         pytest.fail("traces")
 
@@ -251,9 +243,7 @@ CLONE = Instruction("aten.clone.default", (Ref("x"),), results=("v",))
 
 
 @pytest.mark.parametrize(("index", "expected"), [(0, (CLONE, WRITE)), (1, (READ, CLONE))])
-def test_with_instruction_replaces_that_instruction_alone(
-    index: int, expected: tuple[Instruction, ...]
-) -> None:
+def test_with_instruction_replaces_that_instruction_alone(index, expected):
     changed = PROGRAM.with_instruction(index, CLONE)
     assert changed == Program(PROGRAM.storages, (FIRST, SECOND), expected, ("v",), seed=3)
     assert PROGRAM.instructions == (READ, WRITE)

@@ -55,9 +55,7 @@ def same_calls(program: Program, text: str) -> bool:
 
 
 @pytest.mark.parametrize(("body", "expected"), EXAMPLES)
-def test_a_program_reads_as_a_user_would_write_it(
-    program: Callable[..., Program], body: str, expected: str
-) -> None:
+def test_a_program_reads_as_a_user_would_write_it(program, body, expected):
     if body.startswith("aten.zero_"):
         body = "v0 = aten.expand.default(x0, [3, 2, 4])\naten.zero_.default(v0)\nreturn ()"
     written = with_short_names(program(body, (2, 4)))
@@ -73,9 +71,7 @@ def test_near_syntax_takes_a_number_for_a_tensor(program: Callable[..., Program]
     assert not same_calls(written, text)
 
 
-def test_a_wrong_spelling_is_not_used(
-    program: Callable[..., Program], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_wrong_spelling_is_not_used(program, monkeypatch):
     monkeypatch.setattr(ordinary_syntax, "_BINARY", {"add": "-"})
     written = program("v0 = aten.add.Tensor(x0, x0)\nreturn (v0,)", (4,))
     assert ordinary_source(written) == "def program(x0):\n    return x0.add(x0)\n"
@@ -142,9 +138,7 @@ INPUTS = [
 
 
 @pytest.mark.parametrize(("storages", "views", "expected"), INPUTS)
-def test_inputs_read_as_a_user_would_write_them(
-    storages: list[Storage], views: list[Input], expected: str
-) -> None:
+def test_inputs_read_as_a_user_would_write_them(storages, views, expected):
     written = Program(tuple(storages), tuple(views), (), ())
     assert ordinary_inputs(written, near=True) == f"def inputs():\n    {expected}\n"
     exact = ordinary_inputs(written)

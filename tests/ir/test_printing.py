@@ -158,18 +158,14 @@ LAYOUTS = [
 
 @pytest.mark.parametrize("seed", [0, 7])
 @pytest.mark.parametrize(("storages", "inputs"), LAYOUTS)
-def test_printed_inputs_equal_the_inputs_of_the_program(
-    storages: list[Storage], inputs: list[Input], seed: int
-) -> None:
+def test_printed_inputs_equal_the_inputs_of_the_program(storages, inputs, seed):
     program = Program(tuple(storages), tuple(inputs), (), (), seed)
     validate(program)
     check_runs_alike(program)
 
 
 @pytest.mark.parametrize("dtype", sorted(ELEMENT_DTYPES, key=str))
-def test_a_printed_buffer_has_the_data_of_the_storage(
-    dtype: torch.dtype, subtests: pytest.Subtests
-) -> None:
+def test_a_printed_buffer_has_the_data_of_the_storage(dtype, subtests):
     for length, seed, kind in itertools.product(
         (0, 1, 2, 3, 17, 64, 257), (0, 1, 12345, -7), FILLS
     ):

@@ -241,17 +241,13 @@ def run(program: Program) -> None:
 
 
 @pytest.mark.parametrize(("op", "args", "kwargs"), LEGAL)
-def test_arguments_that_the_dispatcher_accepts_are_accepted(
-    op: str, args: tuple, kwargs: dict
-) -> None:
+def test_arguments_that_the_dispatcher_accepts_are_accepted(op, args, kwargs):
     run(call(op, args, kwargs))
     validate(call(op, args, kwargs))
 
 
 @pytest.mark.parametrize(("op", "args", "kwargs"), ILLEGAL)
-def test_arguments_that_the_dispatcher_refuses_are_refused(
-    op: str, args: tuple, kwargs: dict
-) -> None:
+def test_arguments_that_the_dispatcher_refuses_are_refused(op, args, kwargs):
     with pytest.raises((RuntimeError, TypeError, OverflowError)):
         run(call(op, args, kwargs))
     with pytest.raises(UserError, match=r"^instructions\[0\]\.(args\[\d\]|kwargs\.\w+): .* got "):
@@ -356,9 +352,7 @@ KNOWN = ["alpha", "alphas", "beta"]
         ("zzz", {}, ""),
     ],
 )
-def test_an_unknown_name_gets_the_nearest_or_advice(
-    name: str, options: dict, expected: str
-) -> None:
+def test_an_unknown_name_gets_the_nearest_or_advice(name, options, expected):
     assert did_you_mean(name, KNOWN, **options) == expected
 
 

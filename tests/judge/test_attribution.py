@@ -71,9 +71,7 @@ def zeroed(program: Callable[..., Program]) -> Program:
         (crash, Symptom("planted", "errors", "raises RuntimeError: planted"), True),
     ],
 )
-def test_a_failure_shows_its_symptom_and_no_other(
-    compiler, zeroed: Program, rewrite, symptom: Symptom, shown: bool
-) -> None:
+def test_a_failure_shows_its_symptom_and_no_other(compiler, zeroed, rewrite, symptom, shown):
     assert shows(zeroed, compiler(rewrite), symptom) is shown
 
 
@@ -131,9 +129,7 @@ LAYERS = {
 
 
 @pytest.mark.parametrize(("rewrites", "contract", "number"), LAYERS.values(), ids=LAYERS)
-def test_at_fault_is(
-    compiler, zeroed: Program, rewrites, contract: Contract | None, number: int
-) -> None:
+def test_at_fault_is(compiler, zeroed, rewrites, contract, number):
     tested = compiler(rewrites[0], "0", contract=contract)
     for index, rewrite in enumerate(rewrites[1:], 1):
         tested = compiler(rewrite, str(index), after=tested)
@@ -148,9 +144,7 @@ def negated(program) -> tuple[Program, Program]:
     return plain, program(f"{lines}\nv0 = aten.t.default(v3)\nreturn (v0,)", (2, 3))
 
 
-def test_an_earlier_target_that_breaks_another_promise_is_not_at_fault(
-    compiler, negated: tuple[Program, Program]
-) -> None:
+def test_an_earlier_target_that_breaks_another_promise_is_not_at_fault(compiler, negated):
     plain, restrided = negated
     first = compiler(lambda _: restrided, "first")
     assert layer_at_fault(plain, first) == "first"
@@ -158,9 +152,7 @@ def test_an_earlier_target_that_breaks_another_promise_is_not_at_fault(
     assert layer_at_fault(plain, compiler(unchanged, after=first)) == "planted"
 
 
-def test_an_earlier_target_that_promises_nothing_is_passed_over(
-    compiler, negated: tuple[Program, Program]
-) -> None:
+def test_an_earlier_target_that_promises_nothing_is_passed_over(compiler, negated):
     plain, restrided = negated
     first = compiler(lambda _: restrided, "first")
     waiver = Contract(waivers=(Waiver(Promise.STRIDE, "for this test"),))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 from unittest import mock
 
@@ -72,13 +72,7 @@ LATER = (
         (careless_in_place, LATER, (4, 4), "scheduler: in-place buffers"),
     ],
 )
-def test_the_wrong_part_is_named(
-    plant: Callable[[], contextlib.AbstractContextManager[None]],
-    body: str,
-    size: tuple[int, ...],
-    part: str,
-    program,
-) -> None:
+def test_the_wrong_part_is_named(plant, body, size, part, program):
     case = Case.of(program(body, size, size))
     with plant():
         violation = run_trial(case, INDUCTOR).judgement.violations[0]

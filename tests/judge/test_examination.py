@@ -101,9 +101,7 @@ def test_a_right_result_from_a_wrong_graph_is_suspicious() -> None:
     assert (found.symptom.target, found.symptom.oracle) == ("wrong", "invariants")
 
 
-def test_an_internal_error_is_reported_and_its_oracles_are_unknown(
-    adding: Case, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_internal_error_is_reported_and_its_oracles_are_unknown(adding, monkeypatch):
     def fail(*_: object, **__: object) -> None:
         raise InternalError("planted")
 

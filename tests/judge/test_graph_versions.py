@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 import torch
 from torch import fx
@@ -62,9 +60,7 @@ def run_passes_that_reorder(graph: fx.Graph) -> None:
     [(run_passes, "forgets"), (run_passes_that_reorder, "brings_in_order")],
     ids=["code that Python does not read", "calls out of order"],
 )
-def test_a_graph_that_cannot_run_is_no_version(
-    monkeypatch: pytest.MonkeyPatch, run_passes: Callable[[fx.Graph], None], last: str
-) -> None:
+def test_a_graph_that_cannot_run_is_no_version(monkeypatch, run_passes, last):
     driver = Driver(run_passes, "a part", "graph")
     monkeypatch.setattr(compile_steps, "drivers", lambda: {run_passes.__code__: driver})
     graph = fx.Graph()

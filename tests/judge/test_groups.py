@@ -116,9 +116,7 @@ def test_each_member_shows_what_it_shows_alone(members: list[Program], subject: 
     assert not found.failures
 
 
-def test_members_that_eager_rejects_leave_the_group(
-    members: list[Program], program: Callable[..., Program]
-) -> None:
+def test_members_that_eager_rejects_leave_the_group(members, program):
     body = "v0 = aten.expand.default(x0, [3, 4])\naten.add_.Scalar(v0, 1)\nreturn (v0,)"
     found = group([program(body, (4,)), *members], changing(lambda outputs: None))
     rejected = [each.rejected is not None for each in found.examinations]
@@ -139,9 +137,7 @@ def test_members_that_eager_rejects_leave_the_group(
         ),
     ],
 )
-def test_what_no_member_shows_alone_is_a_failure_of_their_group(
-    members: list[Program], subject: Target, symptom: Symptom
-) -> None:
+def test_what_no_member_shows_alone_is_a_failure_of_their_group(members, subject, symptom):
     found = group(members, subject)
     assert symptoms(found) == [None] * 3
     assert not any(each.failed for each in found.examinations)
@@ -164,9 +160,7 @@ def test_the_group_of_those_that_are_right_is_reported(members: list[Program]) -
     assert [len(each.program.inputs) for each in found.failures] == [2]
 
 
-def test_an_earlier_target_that_differs_in_the_same_group_is_named(
-    members: list[Program],
-) -> None:
+def test_an_earlier_target_that_differs_in_the_same_group_is_named(members: list[Program]) -> None:
     earlier = replace(
         changing(lambda outputs: increase(outputs, 4) if len(outputs) > 1 else None), name="earlier"
     )

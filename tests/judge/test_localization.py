@@ -14,7 +14,6 @@ from aliasproof.campaigns.run.shard import ShardResult
 from aliasproof.campaigns.store.plan import Shard
 from aliasproof.checks.check import check, check_target
 from aliasproof.checks.preparation import prepare
-from aliasproof.ir.program import Program
 from aliasproof.judge.examination import Examination, examine
 from aliasproof.judge.trial import Case
 from aliasproof.oracles.check_result import Check, TargetResult
@@ -128,9 +127,7 @@ def test_beside_a_bug_of_torch_a_wrong_pass_is_still_wrong() -> None:
 
 
 @known_bug
-def test_in_a_campaign_it_is_counted_and_is_no_finding(
-    program: Callable[..., Program], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_in_a_campaign_it_is_counted_and_is_no_finding(program, monkeypatch):
     text = "v0 = aten.expand.default(x0, [3, 4])\naten.zero_.default(v0)\nreturn (x0,)"
     written, own = program(text, (4,)), of_value(does_nothing)
     monkeypatch.setattr(

@@ -214,9 +214,7 @@ def test_a_function_that_converts_to_a_narrow_dtype_is_no_control() -> None:
 @pytest.mark.parametrize(
     ("other", "places"), [(averaged_otherwise, []), (loses_the_average, ["mean"])]
 )
-def test_a_function_in_a_narrow_dtype_is_judged_as_called(
-    monkeypatch: pytest.MonkeyPatch, other: Function, places: list[str]
-) -> None:
+def test_a_function_in_a_narrow_dtype_is_judged_as_called(monkeypatch, other, places):
     compile_with(monkeypatch, lambda function: other)
     called = check(averaged, NARROW, ["dynamo"], grad=True).results["dynamo as called"]
     assert [it.place for it in called.violations] == places

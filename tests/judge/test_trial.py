@@ -67,9 +67,7 @@ def test_an_undefined_function_is_rejected() -> None:
 
 
 @pytest.mark.parametrize("stage", ["build", "run"])
-def test_an_error_of_the_target_is_judged_whether_it_builds_or_runs(
-    adding: Program, stage: str
-) -> None:
+def test_an_error_of_the_target_is_judged_whether_it_builds_or_runs(adding, stage):
     def fail(*inputs: Tensor) -> object:
         raise RuntimeError("planted")
 

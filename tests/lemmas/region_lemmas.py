@@ -190,8 +190,7 @@ def _leaps(scope: Scope) -> Statement:
     # Without the leap, or with it once: the or of a bit set and its shift.
     reached = either(every(x >= 0, x <= done), every(x >= leap, x <= done + leap))
     return Statement(
-        [done >= 0, leap >= 1, leap <= done + 1],
-        [differ(reached, every(x >= 0, x <= done + leap))],
+        [done >= 0, leap >= 1, leap <= done + 1], [differ(reached, every(x >= 0, x <= done + leap))]
     )
 
 

@@ -23,13 +23,7 @@ from aliasproof.targets.registry import TARGETS
 from tests.lemmas.lemma import Refuted, prove
 from tests.lemmas.lemma_formulas import SymbolicView
 from tests.lemmas.lemma_programs import DTYPES, invert_windows, tensors, write_one_read_other
-from tests.lemmas.torch_lemmas import (
-    SAYS_DISJOINT,
-    TORCH_LEMMAS,
-    is_contiguous,
-    says_no,
-    says_yes,
-)
+from tests.lemmas.torch_lemmas import SAYS_DISJOINT, TORCH_LEMMAS, is_contiguous, says_no, says_yes
 
 # Later layers of `torch.compile` inherit what AOTAutograd does wrong.
 FIRST_LAYERS = ("functionalize", "fx-reinplace", "aot", "aot-epilogue", "reference")

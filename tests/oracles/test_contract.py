@@ -230,9 +230,7 @@ def test_inputs_that_aot_merges(inputs, function, merged: list[bool]) -> None:
         pytest.param(lambda x: x, False, True, id="none"),
     ],
 )
-def test_writes_through_regions_that_overlap_themselves(
-    view, overlapping: bool, from_expand: bool
-) -> None:
+def test_writes_through_regions_that_overlap_themselves(view, overlapping, from_expand):
     trace = traced(lambda x: view(x).zero_(), BASE.clone())
     assert bool(trace.overlapping_writes) == overlapping
     assert overlapping_writes_come_from_expand(trace) == from_expand

@@ -92,9 +92,7 @@ def test_after_a_documented_refusal_there_is_nothing_to_compare() -> None:
         (lambda x: x.add_(1)[0], lambda x: x[0] + 1, ["inputs", "aliasing"]),
     ],
 )
-def test_without_the_precondition_every_difference_is_documented(
-    eager, target, names: list[str]
-) -> None:
+def test_without_the_precondition_every_difference_is_documented(eager, target, names):
     contract = Contract(preconditions=(Precondition("never", "a reason", lambda trace: False),))
     judgement = judge(contract, *runs(eager, target, [X]))
     assert judgement.violations == []

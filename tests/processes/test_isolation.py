@@ -61,9 +61,7 @@ if __name__ == "__main__":
 """
 
 
-def test_the_path_of_the_temporary_folder_can_be_longer_than_that_of_a_socket(
-    tmp_path: Path,
-) -> None:
+def test_the_path_of_the_temporary_folder_can_be_longer_than_that_of_a_socket(tmp_path):
     folder = tmp_path / ("a" * 100)
     folder.mkdir()
     environment = {**os.environ, "TMPDIR": str(folder)}

@@ -139,9 +139,7 @@ MISTAKES: dict[str, Mistake] = {
     ),
     "values is tolerant of everything": Mistake(
         replaced(
-            values,
-            "equal_elements",
-            lambda a, b, _: healthy_equal(a, b, Tolerance(rounds=True)),
+            values, "equal_elements", lambda a, b, _: healthy_equal(a, b, Tolerance(rounds=True))
         ),
         (checks.the_next_float_is_noticed,),
     ),
@@ -238,9 +236,7 @@ def test_a_healthy_harness_passes(check: Callable[[], None]) -> None:
 
 
 @pytest.mark.parametrize(("mistake", "check"), PAIRS)
-def test_a_planted_mistake_is_caught(
-    mistake: Mistake, check: Callable[[], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_planted_mistake_is_caught(mistake, check, monkeypatch):
     mistake.plant(monkeypatch)
     with pytest.raises((AssertionError, InternalError)):
         check()

@@ -130,9 +130,7 @@ OFFERS = [
 
 
 @pytest.mark.parametrize(("name", "before", "shapes", "after", "other_shapes"), OFFERS)
-def test_a_step_offers_other_outputs_and_shapes(
-    program, name: str, before: str, shapes, after: str, other_shapes
-) -> None:
+def test_a_step_offers_other_outputs_and_shapes(program, name, before, shapes, after, other_shapes):
     wanted = program(after, *other_shapes)
     offered = BY_NAME[name](program(before, *shapes))
     assert without_layouts(wanted) in map(without_layouts, offered)

@@ -227,8 +227,7 @@ def test_an_update_that_no_schema_says_is_refused():
 
 
 @pytest.mark.parametrize(
-    "op",
-    [aten.batch_norm.default, aten._batch_norm_impl_index.default, aten.instance_norm.default],
+    "op", [aten.batch_norm.default, aten._batch_norm_impl_index.default, aten.instance_norm.default]
 )
 def test_a_composite_that_hides_an_update_is_traced(op: OpOverload):
     graph_module = graph_of_norm(op, True, 0.5, 1e-5, False)

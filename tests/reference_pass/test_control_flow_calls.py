@@ -150,9 +150,7 @@ def is_strict(x: Tensor) -> Any:
         (lambda x: map_rows(lambda row, y: row * y, x, x[0].clone()), True),
     ],
 )
-def test_what_runs_a_graph_gives_what_the_calls_of_the_graph_give(
-    function: Callable[..., Any], trains: bool
-):
+def test_what_runs_a_graph_gives_what_the_calls_of_the_graph_give(function, trains):
     results: list[list[Tensor]] = []
     for backend in ("aot_eager", aliasproof):
         x = torch.arange(1.0, 7).view(2, 3).requires_grad_(trains)

@@ -134,9 +134,7 @@ DRAWN = [condition for condition in CONDITIONS if condition is not same_bits]
 
 
 @pytest.mark.parametrize("dropped", DRAWN, ids=lambda each: each.__name__)
-def test_without_a_condition_a_program_is_wrong_that_is_right_with_it(
-    dropped: Condition,
-) -> None:
+def test_without_a_condition_a_program_is_wrong_that_is_right_with_it(dropped: Condition) -> None:
     assert violations(first_wrong_without(dropped), CONDITIONS) == []
 
 

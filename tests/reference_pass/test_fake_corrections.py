@@ -224,9 +224,7 @@ def test_what_is_on_another_device_is_not_run():
 @pytest.mark.parametrize("form", ["upsample_nearest", "_upsample_nearest_exact"])
 @pytest.mark.parametrize("dims", [1, 2, 3])
 @pytest.mark.parametrize(("overload", "scale"), [("default", ()), ("vec", (None,))])
-def test_nearest_neighbours_of_an_empty_batch_have_the_layout_of_eager(
-    form: str, dims: int, overload: str, scale: tuple[None, ...]
-) -> None:
+def test_nearest_neighbours_of_an_empty_batch_have_the_layout_of_eager(form, dims, overload, scale):
     op = getattr(getattr(torch.ops.aten, f"{form}{dims}d"), overload)
     empty = torch.zeros(0, 3, *[2] * dims)
     result = pipeline(lambda x: op(x, [4] * dims, *scale).neg_(), empty)(empty)

@@ -18,12 +18,7 @@ from aliasproof.reference_pass.calls.refresh import refresh_metadata
 from aliasproof.reference_pass.candidates import candidates
 from aliasproof.reference_pass.capture.function_trace import capture
 from aliasproof.reference_pass.conditions import Condition, all_conditions, same_layout
-from aliasproof.reference_pass.eager.torch_semantics import (
-    CONDITIONS,
-    EAGER,
-    IN_EAGER,
-    NOOP_RULES,
-)
+from aliasproof.reference_pass.eager.torch_semantics import CONDITIONS, EAGER, IN_EAGER, NOOP_RULES
 from aliasproof.reference_pass.environment import InEager
 from aliasproof.reference_pass.exceptions import Refused
 from aliasproof.reference_pass.functionalize import Views, functional_module
@@ -154,9 +149,7 @@ def test_with_naive_semantics_views_and_writes_are_as_in_eager(views: Views) -> 
 
 @pytest.mark.parametrize("views", VIEWS)
 @pytest.mark.parametrize("question", NEEDS)
-def test_without_an_answer_programs_are_wrong_that_are_right_with_it(
-    question: str, views: Views
-) -> None:
+def test_without_an_answer_programs_are_wrong_that_are_right_with_it(question, views):
     for name in need(question, views):
         assert is_right(name, AS_TORCH, views)
         assert not is_right(name, without(question), views)

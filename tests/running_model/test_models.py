@@ -73,9 +73,7 @@ def test_a_write_behind_a_buffer_is_a_difference(checking) -> None:
     ],
     ids=["Llama", "ResNet"],
 )
-def test_a_fault_is_found_in_the_first_call_and_reduced(
-    checking, planted, model: str, fault: str, oracle: str
-) -> None:
+def test_a_fault_is_found_in_the_first_call_and_reduced(checking, planted, model, fault, oracle):
     target = planted(fault)
     torch.manual_seed(0)
     with checking(target) as check:

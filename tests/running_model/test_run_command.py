@@ -201,9 +201,7 @@ def test_a_module_and_a_missing_script(ran, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("factor", "status"), [("1.0", 0), ("1.01", 1)])
-def test_verify_compares_what_is_printed_and_held_at_the_end(
-    ran, tmp_path: Path, factor: str, status: int
-) -> None:
+def test_verify_compares_what_is_printed_and_held_at_the_end(ran, tmp_path, factor, status):
     (tmp_path / "verified.py").write_text(
         "import sys, time, torch\n"
         "def backend(module, examples):\n"

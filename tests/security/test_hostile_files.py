@@ -145,9 +145,7 @@ def test_programs(share: int, tmp_path: Path, outside: Path, told: Callable[...,
 
 
 @pytest.mark.parametrize("share", shares(COUNT * 2 // 10))
-def test_findings(
-    share: int, tmp_path: Path, originals: Path, outside: Path, told: Callable[..., int]
-) -> None:
+def test_findings(share, tmp_path, originals, outside, told):
     for seed in range(10 * share, 10 * share + 10):
         (folder := tmp_path / str(seed)).mkdir()
         chance = random.Random(f"finding {seed}")
@@ -157,9 +155,7 @@ def test_findings(
 
 
 @pytest.mark.parametrize("share", shares(COUNT * 3 // 10))
-def test_stores(
-    share: int, tmp_path: Path, originals: Path, outside: Path, told: Callable[..., int]
-) -> None:
+def test_stores(share, tmp_path, originals, outside, told):
     for seed in range(10 * share, 10 * share + 10):
         (folder := tmp_path / str(seed)).mkdir()
         chance = random.Random(f"store {seed}")
@@ -172,13 +168,7 @@ def test_stores(
 
 
 @pytest.mark.parametrize("trap", hostile.TRAPS, ids=lambda trap: trap.__name__)
-def test_traps(
-    trap: Callable[[Path, Path], None],
-    tmp_path: Path,
-    originals: Path,
-    outside: Path,
-    told: Callable[..., int],
-) -> None:
+def test_traps(trap, tmp_path, originals, outside, told):
     trap(tmp_path / "trap.json", outside)
     assert told("check", tmp_path / "trap.json", "--in-process") == BAD_INPUT
     for name in ("program.json", "finding.json"):
@@ -199,9 +189,7 @@ def test_traps(
         told("merge", tmp_path / f"joined {name}", run_folder)
 
 
-def test_a_link_takes_no_file_out_of_a_run(
-    tmp_path: Path, originals: Path, outside: Path, told: Callable[..., int]
-) -> None:
+def test_a_link_takes_no_file_out_of_a_run(tmp_path, originals, outside, told):
     joined = tmp_path / "joined"
     assert told("merge", joined, originals / "run") == 0
     (joined / "findings" / FINDING.identifier / "program.json.partial").symlink_to(outside / "new")
@@ -214,9 +202,7 @@ def test_a_link_takes_no_file_out_of_a_run(
     assert told("merge", joined, originals / "run") == BAD_INPUT
 
 
-def test_a_store_names_no_code_to_import(
-    tmp_path: Path, originals: Path, told: Callable[..., int], capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_store_names_no_code_to_import(tmp_path, originals, told, capfd):
     (tmp_path / "evil.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\ndef f(graph): pass\n")
     (run_folder := tmp_path / "run").mkdir()
     store = Store.open(run_folder)

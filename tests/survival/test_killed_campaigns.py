@@ -14,7 +14,7 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,11 +31,7 @@ TIMES = (
 )
 FAULTS = os.environ.get("FAULTS", "segfault,garbage,files")
 # Fields that show a fault. Output and open files are no fault of the results.
-KINDS = {
-    "segfault": "dies of signal 11",
-    "hang": "hangs",
-    "memory": "runs out of memory",
-}
+KINDS = {"segfault": "dies of signal 11", "hang": "hangs", "memory": "runs out of memory"}
 COMMAND = (
     *("fuzz", "--target", "faulty_pass.py:cleanup", "--run", "run"),
     *("--seed", "2", "--programs", PROGRAMS),
@@ -243,11 +239,7 @@ def one_after_the_other(campaigns: Campaigns, chance: random.Random) -> None:
     else [kill_drivers, kill_workers, end_by_signals, fill_disk],
     ids=lambda each: each.__name__,
 )
-def test_the_outcome_is_that_of_an_undisturbed_campaign(
-    disturb: Callable[[Campaigns, random.Random], None],
-    campaigns: Campaigns,
-    undisturbed: dict[str, Any],
-) -> None:
+def test_the_outcome_is_that_of_an_undisturbed_campaign(disturb, campaigns, undisturbed):
     seed = int(os.environ.get("SEED", "0"))
     disturb(campaigns, random.Random(seed))
     assert campaigns.finish() == undisturbed
@@ -267,11 +259,7 @@ def undisturbed_hunt(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]
     [one_after_the_other] if KILLS == 1 else [kill_drivers, kill_workers, fill_disk],
     ids=lambda each: each.__name__,
 )
-def test_the_outcome_of_a_hunt_is_that_of_an_undisturbed_one(
-    disturb: Callable[[Campaigns, random.Random], None],
-    undisturbed_hunt: dict[str, Any],
-    tmp_path: Path,
-) -> None:
+def test_the_outcome_of_a_hunt_is_that_of_an_undisturbed_one(disturb, undisturbed_hunt, tmp_path):
     hunts = Campaigns(tmp_path / "disturbed", HUNT)
     try:
         disturb(hunts, random.Random(int(os.environ.get("SEED", "0"))))

@@ -48,8 +48,6 @@ def refuses_for_another_reason(x: Tensor, y: Tensor) -> None:
         pytest.param(refuses_for_another_reason, torch.float32, "", id="square_"),
     ],
 )
-def test_an_error_is_disputed_if_the_inverse_of_expand_raises_it(
-    function: Callable[..., Any], dtype: torch.dtype, label: str
-) -> None:
+def test_an_error_is_disputed_if_the_inverse_of_expand_raises_it(function, dtype, label):
     found = labels(function, torch.ones(4, dtype=dtype), torch.ones(2))
     assert found == {"errors, call": label}

@@ -35,9 +35,7 @@ def test_what_is_computed_from_buffers_is_folded() -> None:
     ("inputs", "verdict"),
     [([vector(), vector()], Verdict.HOLDS), ([(x := vector()), x[1:]], Verdict.DOCUMENTED)],
 )
-def test_only_a_write_through_another_tensor_is_documented(
-    inputs: list[Tensor], verdict: Verdict
-) -> None:
+def test_only_a_write_through_another_tensor_is_documented(inputs, verdict):
     """In the second case, the buffer is a view of the input, and keeps its first contents."""
 
     def program(x: Tensor, weight: Tensor) -> Tensor:

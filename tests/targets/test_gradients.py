@@ -117,9 +117,7 @@ def test_a_script_says_which_inputs_require_gradients() -> None:
         ("computed", "x1.flatten().requires_grad_().reshape(x1.shape).clone()"),
     ],
 )
-def test_a_script_about_simple_inputs_is_short_and_shows_the_same(
-    tmp_path: Path, kind: str, made: str
-) -> None:
+def test_a_script_about_simple_inputs_is_short_and_shows_the_same(tmp_path, kind, made):
     """Like the parameters of a model, and values in it; its buffer requires no gradient."""
     bug, tested = known_bugs()["recomputed-from-written"], target("inductor-fx:grad")
     program = kinds(bug.program, "none", kind)

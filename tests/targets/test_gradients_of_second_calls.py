@@ -246,9 +246,7 @@ def test_no_known_bug_of_torch_excuses_the_reference_pass(program: Any) -> None:
 
 
 @pytest.mark.parametrize("name", ["reference:grad", "reference:grad:kept-outputs"])
-def test_a_refusal_of_the_reference_pass_is_documented_behind_dynamo(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_refusal_of_the_reference_pass_is_documented_behind_dynamo(name, monkeypatch):
     def refuses(*args: object, **options: object) -> object:
         resizes = lambda x: torch.ops.aten.linspace.out(0, 1, 5, out=x)  # noqa: E731
         return pipeline(resizes, torch.empty(0))

@@ -81,9 +81,7 @@ def test_a_cast_that_inductor_leaves_out_is_documented() -> None:
         ("aot", LOSES, NEXT, Verdict.VIOLATED),
     ],
 )
-def test_only_what_rounding_explains_is_documented(
-    name: str, inputs: list[Tensor], number: float, expected: Verdict
-) -> None:
+def test_only_what_rounding_explains_is_documented(name, inputs, number, expected):
     assert verdict(chain, inputs, wrong(name, off_by(number))) is expected
 
 
@@ -120,9 +118,7 @@ def test_a_product_with_zero_is_no_constant() -> None:
 
 
 @pytest.mark.parametrize(("strides", "label"), [((1, 1), "disputed"), ((3, 1), "")])
-def test_a_wrong_write_into_an_overlapping_input_is_disputed(
-    strides: tuple[int, int], label: str
-) -> None:
+def test_a_wrong_write_into_an_overlapping_input_is_disputed(strides, label):
     x = torch.arange(9.0).as_strided((3, 3), strides)
     planted = wrong("inductor-fx", lambda function: lambda x: (function(x), x[0].add_(1))[0])
     first, *_ = examined(lambda x: (x[0].add_(1), None)[1], [x], planted).violations

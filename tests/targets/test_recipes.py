@@ -104,22 +104,17 @@ def check_recipe(tested: Target, program: Program) -> None:
     ("sizes", "strides"),
     [((2, 3), (6, 2)), ((2, 3), (1, 2)), ((2, 3), (0, 1)), ((2, 2), (1, 1)), ((2, 1), (1, 5))],
 )
-def test_a_recipe_does_what_build_does_for_inputs_of_any_layout(
-    direct: Target, sizes: tuple[int, ...], strides: tuple[int, ...]
-) -> None:
+def test_a_recipe_does_what_build_does_for_inputs_of_any_layout(direct, sizes, strides):
     view = Input("x", 0, torch.float32, sizes, strides)
     for call in ("aten.neg.default(x)", "aten.clone.default(x)", "aten.flatten.using_ints(x)"):
         body = f"    v0 = {call}\n    v1 = aten.reshape.default(v0, [-1])\n    return v0, v1\n"
         check_recipe(
-            direct,
-            parse_source(f"def program(x):\n{body}", (Storage(torch.float32, 12),), (view,)),
+            direct, parse_source(f"def program(x):\n{body}", (Storage(torch.float32, 12),), (view,))
         )
 
 
 @pytest.mark.parametrize("call", ["aten.squeeze_.dims(x, [1])", "aten.transpose_.default(x, 0, 1)"])
-def test_a_recipe_does_what_build_does_if_an_input_gets_another_layout(
-    direct: Target, call: str
-) -> None:
+def test_a_recipe_does_what_build_does_if_an_input_gets_another_layout(direct, call):
     view = Input("x", 0, torch.float32, (2, 1), (1, 1))
     text = f"def program(x):\n    {call}\n    return ()\n"
     check_recipe(direct, parse_source(text, (Storage(torch.float32, 2),), (view,)))
@@ -128,9 +123,7 @@ def test_a_recipe_does_what_build_does_if_an_input_gets_another_layout(
 @pytest.mark.parametrize("name", ["reference", "reference-copy", "reference-planned"])
 @pytest.mark.parametrize("offset", [0, 1])
 @pytest.mark.parametrize("strides", ["[2, 1]", "[]"])
-def test_a_recipe_sets_a_tensor_to_a_place_in_a_storage(
-    name: str, offset: int, strides: str
-) -> None:
+def test_a_recipe_sets_a_tensor_to_a_place_in_a_storage(name, offset, strides):
     call = f"aten.set_.source_Tensor_storage_offset(x, y, {offset}, [1, 2], {strides})"
     views = [Input(each, i, torch.float32, (2,), (1,), i) for i, each in enumerate("xy")]
     text = f"def program(x, y):\n    {call}\n    v0 = aten.neg.default(x)\n    return x, v0\n"

@@ -181,7 +181,7 @@ TRIGGERS: dict[str, list[Example]] = {
     ],
     "custom operator that writes": [(bump_itself, lambda: [matrix()])],
     "write into an input that overlaps itself": [
-        (lambda x: x[0].add_(1), lambda: [torch.ones(2).expand(3, 2)]),
+        (lambda x: x[0].add_(1), lambda: [torch.ones(2).expand(3, 2)])
     ],
     "set_ to a place in a storage": [(set_to_second_element, lambda: [torch.ones(2)])],
     "write to memory that set_ took from a tensor": [(write_what_set_left, lambda: [matrix()])],
@@ -328,9 +328,7 @@ def example(tested: Target, refusal: Refusal) -> tuple[Exception, Trace]:
 
 
 @pytest.mark.parametrize(("tested", "refusal"), ALL.values(), ids=list(ALL))
-def test_an_error_with_the_same_text_is_no_refusal_where_another_one_raises_it(
-    tested: Target, refusal: Refusal
-) -> None:
+def test_an_error_with_the_same_text_is_no_refusal_where_another_one_raises_it(tested, refusal):
     error, trace = example(tested, refusal)
     assert refusal.covers(error, trace)
     quoted = InductorError(RuntimeError(f"{type(error).__name__}: {error}"), None)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -106,9 +105,7 @@ def test_what_has_nothing_to_change_is_not_called_before() -> None:
         (torch.zeros(0, 3), ((0, 4), (4, 1), 0)),
     ],
 )
-def test_larger_inputs_are_laid_out_alike(
-    layout: Tensor, grown: tuple[tuple[int, ...], tuple[int, ...], int]
-) -> None:
+def test_larger_inputs_are_laid_out_alike(layout, grown):
     (x,) = larger([layout])
     assert (tuple(x.shape), x.stride(), x.storage_offset()) == grown
     # The bytes around the view are kept, too.
@@ -189,9 +186,7 @@ def program_for(variant: str) -> Program:
         ("feed-back", own_buffer, "values"),
     ],
 )
-def test_each_variant_shows_what_one_call_does_not(
-    variant: str, build: Callable[..., Build], oracle: str
-) -> None:
+def test_each_variant_shows_what_one_call_does_not(variant, build, oracle):
     case = Case.of(program_for(variant))
     assert not examine(case, planted(build)).violations
     found = examine(case, planted(build, variant))
@@ -218,9 +213,7 @@ def test_outputs_of_the_first_call_are_inputs_of_the_second() -> None:
 
 @known_bug
 @pytest.mark.parametrize("storages", [(0, 0), (0, 1)])
-def test_a_reproducer_has_the_first_inputs_of_its_program_alone(
-    tmp_path: Path, storages: tuple[int, int]
-) -> None:
+def test_a_reproducer_has_the_first_inputs_of_its_program_alone(tmp_path, storages):
     tested = target("aot-eager:second-call")
     program = of_vectors(WRITE_ONE_READ_OTHER, *storages)
     found = examine(Case.of(program), tested, attribute=False)
@@ -236,9 +229,7 @@ def test_a_reproducer_has_the_first_inputs_of_its_program_alone(
 
 @pytest.mark.parametrize("variant", [*CHANGES])
 @pytest.mark.parametrize("storages", [(0, 0), (0, 1)])
-def test_a_shortened_recipe_makes_the_same_first_call(
-    variant: str, storages: tuple[int, int]
-) -> None:
+def test_a_shortened_recipe_makes_the_same_first_call(variant, storages):
     base = matrix(2)
     inputs = [base, base[0]] if storages == (0, 0) else [base, matrix(2)]
     if CHANGES[variant].chosen(inputs) is None:

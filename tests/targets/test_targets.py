@@ -52,9 +52,7 @@ def test_overlapping_inputs_run_right_where_they_are_promised_to() -> None:
 
 
 @pytest.mark.parametrize(("start", "documented"), [(16, False), (8, True)])
-def test_aot_refuses_inputs_of_two_dtypes_rightly_if_they_overlap(
-    start: int, documented: bool
-) -> None:
+def test_aot_refuses_inputs_of_two_dtypes_rightly_if_they_overlap(start, documented):
     """Inputs of one dtype overlap, and a third one has another dtype. It may overlap, too."""
     base = torch.zeros(24, dtype=torch.uint8)
     inputs = [base[:8].view(torch.float32), base[4:12].view(torch.float32)]

@@ -307,9 +307,7 @@ def test_a_pass_that_does_nothing_is_right(here: Path, variant: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "changes"), [("nothing", False), ("dead_code", True)])
-def test_it_is_recorded_whether_a_pass_changes_a_graph(
-    here: Path, name: str, changes: bool
-) -> None:
+def test_it_is_recorded_whether_a_pass_changes_a_graph(here, name, changes):
     with recording_for(f"passes.py:{name}") as recorder:
         examined(f"passes.py:{name}", writes, torch.ones(3))
         fired, refused = recorder.take()

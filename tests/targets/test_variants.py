@@ -106,9 +106,7 @@ def test_an_identifier_is_a_name_of_a_folder_on_every_system() -> None:
         ),
     ],
 )
-def test_a_variant_builds_on_the_targets_with_one_variant_less(
-    name: str, earlier: list[str]
-) -> None:
+def test_a_variant_builds_on_the_targets_with_one_variant_less(name, earlier):
     assert [found.name for found in target(name).earlier] == earlier
 
 
@@ -198,7 +196,5 @@ def test_a_recipe_does_what_build_does(name: str) -> None:
         ("aot:grad", "aot:half-grad", False),
     ],
 )
-def test_a_variant_has_the_bugs_of_the_target_with_fewer(
-    name: str, of: str, expected: bool
-) -> None:
+def test_a_variant_has_the_bugs_of_the_target_with_fewer(name, of, expected):
     assert is_variant(name, of) == expected

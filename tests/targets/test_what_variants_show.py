@@ -85,9 +85,7 @@ def test_a_run_that_violates_the_guards_of_its_trace_is_not_judged(
         observe(built.function, [torch.ones(broken)])
 
 
-def test_the_reference_pass_with_symbols_runs_at_other_sizes_than_traced(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_reference_pass_with_symbols_runs_at_other_sizes_than_traced(monkeypatch):
     program = of_vectors("v0 = aten.add.Scalar(x0, 1)\nreturn (v0,)", 0)
     tested = target("reference:symbolic:second-size")
     trial = run_trial(Case.of(program), tested)
