@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from aliasproof.commands.options import Json, Workers, option, require_writable, targets_option
+from aliasproof.ir.errors import UserError
 from aliasproof.ir.stored_text import writing
 from aliasproof.reports.console import (
     counted,
