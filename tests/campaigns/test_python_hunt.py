@@ -149,6 +149,11 @@ def test_every_script_is_python(oracle: str, place: str):
     compile(script(replace(FINDING, oracle=oracle, place=place)), "script", "exec")
 
 
+def test_a_script_shows_what_the_check_of_the_oracle_says():
+    overlapping = replace(FINDING, oracle="aliasing", kind="output overlaps itself", place="x")
+    assert 'len(memory(left["x"])) < left["x"].numel() * left["x"].itemsize' in script(overlapping)
+
+
 def test_a_title_says_who_leaves_what_for_which_program():
     assert title(FINDING) == (
         "torch.compile(backend='aot_eager') leaves wrong values in `base` for"

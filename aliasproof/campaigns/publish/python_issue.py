@@ -27,12 +27,17 @@ from aliasproof.campaigns.publish.issue_text import (
     printed_by,
     versions,
 )
-from aliasproof.campaigns.publish.reproducer import LONGEST_MESSAGE, effect, first_line
+from aliasproof.campaigns.publish.reproducer import (
+    CHECKS,
+    LONGEST_MESSAGE,
+    at_fault,
+    effect,
+    first_line,
+)
 from aliasproof.ir.custom_operators import definitions_in
 from aliasproof.ir.python_program import COMPILED, PythonProgram, draws, mechanisms
 from aliasproof.judge.python_case import layers
-from aliasproof.oracles.aliasing import MEMORY
-from aliasproof.oracles.bounds import GUARDED_BUFFERS, WRITTEN_AROUND
+from aliasproof.oracles.bounds import GUARDED_BUFFERS
 from aliasproof.targets.dynamo import DRAWING_AS_EAGER, DRAWS_AS_EAGER
 from aliasproof.targets.registry import backend_source
 
@@ -52,12 +57,7 @@ def there(value):
     except (AttributeError, LookupError):
         return False
 """
-_HELPERS = {
-    "aliasing": MEMORY,
-    "structure": _THERE,
-    "bounds": GUARDED_BUFFERS + WRITTEN_AROUND,
-    "uninitialised": GUARDED_BUFFERS,
-}
+_HELPERS = {"structure": _THERE, "uninitialised": GUARDED_BUFFERS}
 _MAIN = '''
 
 def shown(transform):
@@ -94,7 +94,7 @@ def script(finding: Finding[PythonProgram]) -> str:
 
     It exits 1, and says so in its last line, if they differ.
     """
-    helper = _HELPERS.get(finding.oracle, "")
+    helper = _HELPERS.get(finding.oracle) or CHECKS[finding.oracle].of_kind(finding.kind).helper
     backend = backend_source(finding.target)
     compiled = f"backend={backend.expression}"
     setting = ""
@@ -144,12 +144,6 @@ def _expression(finding: Finding[PythonProgram]) -> str:
     places = [_of_left(place) for place in re.split(r", (?![^\[(]*[\])])", finding.place)]
     if finding.oracle == "errors":
         return '"returns"'
-    if finding.oracle == "aliasing" and len(places) == 2:
-        return f"bool(memory({places[0]}) & memory({places[1]}))"
-    if finding.oracle == "objects" and len(places) == 2:
-        return f"{places[0]} is {places[1]}"
-    if finding.oracle == "bounds":
-        return "written_around()"
     if finding.oracle in ("values", "inputs", "uninitialised"):
         return f"getattr(it := {places[0]}, 'tolist', lambda: it)()"
     if finding.kind == "another order":
@@ -157,10 +151,11 @@ def _expression(finding: Finding[PythonProgram]) -> str:
         return f"[*(it if isinstance(it := {parent}, dict) else vars(it))]"
     if finding.oracle == "structure" and not finding.evidence:
         return f"there(lambda: {places[0]})"
-    first = places[0]
+    if finding.oracle not in ("structure", "metadata"):
+        return at_fault(CHECKS[finding.oracle].of_kind(finding.kind).facts, places)
     return (
-        f"(type(it := {first}).__name__, it.dtype, tuple(it.shape), it.stride(), it.requires_grad,"
-        " it.is_leaf)"
+        f"(type(it := {places[0]}).__name__, it.dtype, tuple(it.shape), it.stride(),"
+        " it.requires_grad, it.is_leaf)"
     )
 
 

@@ -454,7 +454,11 @@ def _comparison(
         run_error = _for_device(_RUN_ERROR.strip(), program)
         return [_with_seed(program, run_error), _main(call, _OTHER_ERROR)]
     check = CHECKS[violation.oracle].of_kind(violation.kind)
-    what, facts = (_at_fault(text, violation.place) for text in (check.what, check.facts))
+    tensors = [
+        f"{'outputs' if kind == 'output' else 'args'}[{index}]"
+        for kind, index in re.findall(r"(input|output) (\d+)", violation.place)
+    ]
+    what, facts = (at_fault(text, tensors) for text in (check.what, check.facts))
     lines = ["def run(function):", f'"""Run it, and give {what}."""']
     lines += _run_lines(program, compiler, facts, violation)
     helpers = [check.helper] if check.helper else []
@@ -501,14 +505,10 @@ def _main(call: str, wrong: str, some: str = "wrong") -> str:
     return lines.replace("ANY", some)
 
 
-def _at_fault(text: str, place: str) -> str:
-    """The expressions of the tensors in a location such as 'output 0, input 2', put into `text`."""
-    named = [
-        f"{'outputs' if kind == 'output' else 'args'}[{index}]"
-        for kind, index in re.findall(r"(input|output) (\d+)", place)
-    ]
-    for mark, name in zip(("FIRST", "SECOND"), named, strict=False):
-        text = text.replace(mark, name)
+def at_fault(text: str, tensors: Sequence[str]) -> str:
+    """The text with the expressions of the tensors at fault in place of FIRST and SECOND."""
+    for mark, tensor in zip(("FIRST", "SECOND"), tensors, strict=False):
+        text = text.replace(mark, tensor)
     return text
 
 
