@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from aliasproof.oracles.observation import Observation
 
 # *errors* compares no values, and the others only see graphs: neither is a verdict on results.
-_NOT_RESULTS = ("errors", "equivalence", "clobbers", "invariants")
+NOT_RESULTS = ("errors", "equivalence", "clobbers", "invariants")
 
 
 # One line of two runs side by side: its name, eager's text, the target's text.
@@ -119,7 +119,7 @@ class TargetResult:
         if any(report.differences for report in self.reports.values()):
             return Verdict.VIOLATED if self.violated else Verdict.DOCUMENTED
         verdicts = [
-            report.verdict for name, report in self.reports.items() if name not in _NOT_RESULTS
+            report.verdict for name, report in self.reports.items() if name not in NOT_RESULTS
         ]
         return min(verdicts, key=FROM_WORST.index, default=Verdict.NOT_APPLICABLE)
 

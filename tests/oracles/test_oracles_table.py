@@ -6,6 +6,7 @@ import ast
 import re
 from pathlib import Path
 
+from aliasproof.oracles.check_result import NOT_RESULTS
 from aliasproof.oracles.judge import ON_GRAPHS, ON_RESULTS, ORACLES
 from aliasproof.oracles.oracle import Needs
 
@@ -16,6 +17,10 @@ def test_names_are_unique_and_results_come_before_graphs() -> None:
     names = [oracle.name for oracle in ORACLES]
     assert len(set(names)) == len(names)
     assert (*ON_RESULTS, *ON_GRAPHS) == tuple(names)
+
+
+def test_a_check_knows_the_oracles_on_graphs_without_torch() -> None:
+    assert ("errors", *ON_GRAPHS) == NOT_RESULTS
 
 
 def test_errors_are_asked_first() -> None:
