@@ -9,11 +9,12 @@ import contextlib
 import ctypes
 import functools
 import os
+import platform
 import shutil
 import struct
 import sys
 import sysconfig
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -75,7 +76,8 @@ class Library:
     def function(self, number: int) -> Any:
         """The C function of a kernel."""
         if self._loaded is None:
-            self._loaded = _code_cache().load(self.source())
+            with best_isa():
+                self._loaded = _code_cache().load(self.source())
         c_function = self._loaded[f"call_{number}"]
         c_function.restype = ctypes.c_char_p
         return c_function
@@ -118,8 +120,40 @@ def one_library() -> Iterator[None]:
     def cpp_pybinding(_: object, types: Sequence[str], source: str) -> Kernel:
         return library.add(types, source)
 
-    with mock.patch.object(AsyncCompile, "cpp_pybinding", cpp_pybinding):
+    with mock.patch.object(AsyncCompile, "cpp_pybinding", cpp_pybinding), best_isa():
         yield
+
+
+@contextlib.contextmanager
+def best_isa() -> Iterator[None]:
+    """Within this context, Inductor finds only the best vector instructions of the processor.
+
+    It takes no others, but tests each kind by several compiles, which take 17 s in all.
+    """
+    from torch._inductor import config, cpu_vec_isa  # noqa: PLC0415
+
+    find = cpu_vec_isa.valid_vec_isa_list
+
+    def found() -> Sequence[Any]:
+        if platform.machine() != "x86_64" or "ATEN_CPU_CAPABILITY" in os.environ:
+            return find()
+        return _first_valid(getattr(find, "__wrapped__", find), config.cpp.simdlen)
+
+    with mock.patch.object(cpu_vec_isa, "valid_vec_isa_list", found):
+        yield
+
+
+@functools.cache
+def _first_valid(find: Callable[[], Sequence[Any]], width: int | None) -> Sequence[Any]:
+    """A list of the first vector instructions that are valid, of `width` bits unless None."""
+    from torch._inductor import cpu_vec_isa  # noqa: PLC0415
+
+    for isa in cpu_vec_isa.supported_vec_isa_list:
+        if width in (None, isa.bit_width()):
+            with mock.patch.object(cpu_vec_isa, "supported_vec_isa_list", [isa]):
+                if valid := find():
+                    return valid
+    return []
 
 
 def forget_compiled() -> None:

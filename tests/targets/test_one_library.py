@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import platform
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
@@ -64,3 +67,46 @@ def test_one_compile_calls_the_compiler_once(program: Callable[..., Program]) ->
     assert shown.violations == []
     [source] = found
     assert source.count("namespace kernel_") == 2
+
+
+@dataclass
+class Isa:
+    """Vector instructions of `bits` that note each test of whether they are valid."""
+
+    bits: int
+    valid: bool
+    tested: list[int]
+
+    def __str__(self) -> str:
+        return "avx2"
+
+    def __bool__(self) -> bool:
+        self.tested.append(self.bits)
+        return self.valid
+
+    def bit_width(self) -> int:
+        return self.bits
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="the list is for this processor")
+def test_inductor_tests_vector_instructions_up_to_the_best(monkeypatch) -> None:
+    from torch._inductor import config, cpu_vec_isa
+
+    tested: list[int] = []
+    isas = [Isa(1024, False, tested), Isa(512, True, tested), Isa(256, True, tested)]
+    uncached = functools.cache(inductor._first_valid.__wrapped__)
+    monkeypatch.delenv("ATEN_CPU_CAPABILITY", raising=False)
+    monkeypatch.setattr(inductor, "_first_valid", uncached)
+    monkeypatch.setattr(cpu_vec_isa, "supported_vec_isa_list", isas)
+    monkeypatch.setattr(cpu_vec_isa, "x86_isa_checker", lambda: ["avx2"])
+    with inductor.best_isa():
+        for width, found, tests in (
+            (None, isas[1], [1024, 512]),
+            (None, isas[1], []),
+            (256, isas[2], [256]),
+            (1, cpu_vec_isa.invalid_vec_isa, []),
+        ):
+            tested.clear()
+            with config.patch({"cpp.simdlen": width}):
+                assert cpu_vec_isa.pick_vec_isa() is found
+            assert tested == tests
