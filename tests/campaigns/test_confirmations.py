@@ -108,6 +108,18 @@ def test_a_finding_says_what_torch_compile_does(confirming: Confirmations) -> No
     assert "BUG: by torch.compile" in rest
 
 
+def test_a_known_bug_is_not_run_under_torch_compile(confirming, monkeypatch):
+    monkeypatch.setattr(publisher, "at_user_level", None)
+    add(confirming, reduced=replace(REDUCED, known="expand-inverse"))
+    finish(confirming)
+    [finding] = confirming.campaign.findings.values()
+    assert finding.user_level == {}
+    kept = confirming.store.finding(finding.identifier)
+    assert kept is not None
+    issue = confirming.folder.finding_folder(finding.identifier) / "issue.md"
+    assert issue.read_text() == kept.issue
+
+
 def test_an_unconfirmed_failure_is_not_compiled(confirming, monkeypatch):
     gone = Confirmation(False, "gone", "exits 0")
     monkeypatch.setattr(publisher, "confirmed", lambda *asked: gone)

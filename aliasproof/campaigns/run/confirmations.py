@@ -38,10 +38,10 @@ LATER = 10  # the niceness of work that may wait for the search
 class Confirmations:
     """Runs reproducers in fresh processes, and moves what they confirm to the findings.
 
-    Each finding is then run under `torch.compile`, once, in the background: its issue says whether
-    it shows there. Reduced failures with equal signatures are one finding: the first that a shard
-    asked for is confirmed, even if it arrives later; the others are counted. Results that the store
-    has are not computed again. `before` are the seconds of processor time that confirming and
+    Each new finding is then run under `torch.compile`, once, in the background: its issue says
+    whether it shows there. Reduced failures with equal signatures are one finding: the first that a
+    shard asked for is confirmed, even if it arrives later; the others are counted. Results that the
+    store has are not computed again. `before` are the seconds of processor time that confirming and
     compiling took before the campaign was resumed.
     """
 
@@ -178,6 +178,9 @@ class Confirmations:
         if kept.torch_compile is not None:
             return
         shown = Reproduced(kept.script, confirmation.output)
+        if finding.known:  # no further evidence is needed, and Inductor takes seconds
+            self._keep_compiled(finding, shown)
+            return
         # Until the answers are there, the issue is only about the target.
         self.folder.write_confirmed(finding, kept.script, issue_of(finding, shown))
         run = functools.partial(_run, self._compilers)
@@ -191,9 +194,12 @@ class Confirmations:
             (answered, shown), name = task.result(), finding.identifier
             answered = replace(answered, count=self.campaign.findings[name].count)
             self.campaign.findings[name] = answered
-            issue = issue_of(answered, shown)
-            self.store.keep_torch_compile(answered, dict(answered.user_level), shown.script, issue)
-            self.folder.write_confirmed(answered, shown.script, issue)
+            self._keep_compiled(answered, shown)
+
+    def _keep_compiled(self, answered: AnyFinding, shown: Reproduced) -> None:
+        issue = issue_of(answered, shown)
+        self.store.keep_torch_compile(answered, dict(answered.user_level), shown.script, issue)
+        self.folder.write_confirmed(answered, shown.script, issue)
 
     def stop(self) -> None:
         """Start no more reproducers, and do not wait for running ones."""
