@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from aliasproof.campaigns.failure.failure import Failure
-from aliasproof.campaigns.run.executor import IsolatedReduction, Reduction
+from aliasproof.campaigns.run.executor import LATENT_WAITS, IsolatedReduction, Reduction
 from aliasproof.campaigns.run.tasks import TRIES, TRIES_OF_REDUCTION_IF_FROM_OUTSIDE
 from aliasproof.campaigns.store.plan import PROGRAMS_PER_SHARD, Shard
+from aliasproof.judge.attribution import Symptom
 from tests.campaigns.test_scheduler import (
     ERROR,
     PROGRAM,
@@ -43,6 +44,24 @@ def test_reductions_run_before_shards_that_wait(tmp_path: Path) -> None:
         subject.take()
         subject.fill()
     assert isinstance(pool.scheduled[5], Failure), "the fifth shard was given before it was known"
+
+
+def test_shards_go_before_the_reduction_of_a_latent_failure(tmp_path: Path) -> None:
+    subject, pool = scheduler(tmp_path, 200 * PROGRAMS_PER_SHARD, seconds=100.0)
+    latent = Failure(Symptom("identity", "equivalence", "wrong symbolic value"), PROGRAM, 0)
+    subject.fill()
+    pool.complete(0, latent)
+    subject.take()
+    subject.started -= 95
+    assert not subject.is_due
+    subject.fill()
+    assert len(subject._reductions) == 1
+    for number in range(1, LATENT_WAITS + 1):
+        assert isinstance(pool.scheduled[number], Shard)
+        pool.complete(number)
+        subject.take()
+        subject.fill()
+    assert pool.scheduled[LATENT_WAITS + 1 :] == [latent], "a campaign without end reduces it, too"
 
 
 def test_isolated_reductions_keep_no_worker_from_shards(tmp_path: Path) -> None:

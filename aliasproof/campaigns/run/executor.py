@@ -75,34 +75,40 @@ class Reduction(NamedTuple):
 Result: TypeAlias = ShardResult | Reduction | WorkerEnd | Mistake
 
 
+LATENT_WAITS = 100  # tasks
+
+
 @dataclass(slots=True)
 class WaitingTasks:
     """Tasks that wait for a free worker.
 
     A known bug goes first, since its reduced program exists already, and so does the first failure
-    of a bucket. Other reductions follow, and then shards.
+    of a bucket. Other reductions follow, and then shards. A latent failure is no finding, and takes
+    as long as five shards, so it lets `LATENT_WAITS` shards go first.
     """
 
-    _heap: list[tuple[int, int, Work]] = field(default_factory=list)
+    _heap: list[tuple[int, int, int, Work]] = field(default_factory=list)
     _buckets: set[Hashable] = field(default_factory=set)
 
     def __len__(self) -> int:
         return len(self._heap)
 
     def put(self, number: int, work: Work) -> None:
-        heapq.heappush(self._heap, (self._rank(work), number, work))
+        heapq.heappush(self._heap, (*self._rank(number, work), number, work))
 
-    def _rank(self, work: Work) -> int:
+    def _rank(self, number: int, work: Work) -> tuple[int, int]:
         if isinstance(work, Shard):
-            return 2
+            return 2, number
         failure = work.failure if isinstance(work, IsolatedReduction) else work
+        if failure.symptom.latent:
+            return 2, number + LATENT_WAITS
         seen = failure.known is None and failure.bucket in self._buckets
         self._buckets.add(failure.bucket)
-        return int(seen)
+        return int(seen), number
 
     def pop(self) -> tuple[int, Work]:
         """The task to run next: the oldest of the highest rank."""
-        _, number, work = heapq.heappop(self._heap)
+        *_, number, work = heapq.heappop(self._heap)
         return number, work
 
 

@@ -46,9 +46,10 @@ from aliasproof.targets.registry import target as target_named
 def is_waited_for(work: AnyFailure | AnyFinding) -> bool:
     """Whether a campaign whose time is up waits for the first finding of a bucket.
 
-    Not for Python programs: their reduction takes minutes.
+    Not for Python programs, whose reduction takes minutes, nor for latent symptoms, which are no
+    findings.
     """
-    return work.language == ATEN
+    return work.language == ATEN and not work.symptom.latent
 
 
 def judge(shard: Shard, announce: Announce) -> ShardResult:

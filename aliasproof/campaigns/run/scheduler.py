@@ -194,7 +194,9 @@ class Scheduler:
         if seconds is None:
             return False
         # A campaign ends on time, so its last seconds are for failures and findings that wait.
-        found_waits = bool(self._reductions) or self.others_wait
+        found_waits = self.others_wait or any(
+            not asked.failure.symptom.latent for asked in self._reductions
+        )
         drawing = DRAWING_IF_DUE if self.is_due else DRAWING if found_waits else 1.0
         return self.elapsed > seconds - min(seconds * (1 - drawing), ENOUGH)
 
