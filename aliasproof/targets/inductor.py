@@ -272,7 +272,7 @@ TARGET = Target(
     after=inductor_fx.TARGET,
     lacking=unavailable,
     group=25,
-    cost=6,
+    cost=12,
     backend="inductor",
     generates_code=True,
 )

@@ -275,5 +275,5 @@ TARGET = Target(
         variants.FREEZING,
     ),
     after=inductor_reinplace.TARGET,
-    cost=3,
+    cost=4,
 )

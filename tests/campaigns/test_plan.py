@@ -35,23 +35,23 @@ def test_a_target_that_takes_long_has_fewer_turns_and_the_same_programs() -> Non
     targets = ("inductor", "aot", "identity")
     shards = [*Plan(targets, programs=500).shards()]
     plain = [shard.target.partition(":")[0] for shard in shards]
-    assert plain[:8] == ["aot", "identity"] * 3 + ["inductor", "aot"]
+    assert plain[:14] == ["aot", "identity"] * 6 + ["inductor", "aot"]
     turns = list(zip(plain, shards, strict=True))
     seeds = {name: [shard.seed for on, shard in turns if on == name] for name in targets}
     assert seeds["inductor"] == seeds["aot"] == seeds["identity"] == [*range(20)]
-    endless = itertools.islice(Plan(targets, programs=20_000).shards(), 1300)
+    endless = itertools.islice(Plan(targets, programs=20_000).shards(), 1250)
     assert Counter(it.target.partition(":")[0] for it in endless) == {
         "aot": 600,
         "identity": 600,
-        "inductor": 100,
+        "inductor": 50,
     }
 
 
 def test_a_campaign_on_time_begins_with_few_programs_of_each_target() -> None:
     targets = ("inductor", "aot")
-    shards = [*itertools.islice(Plan(targets).shards(), 12)]
+    shards = [*itertools.islice(Plan(targets).shards(), 16)]
     first = [(it.target, range(it.count)[len(it.skip) :]) for it in shards if it.seed == 0]
-    for name, sizes in (("aot", [1, 5, 19]), ("inductor", [1, 24])):
+    for name, sizes in (("aot", [1, 5, 19]), ("inductor", [6, 19])):
         ran = [programs for target, programs in first if target == name]
         assert [*itertools.chain(*ran)] == [*range(25)]
         assert [len(programs) for programs in ran] == sizes

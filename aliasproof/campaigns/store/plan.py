@@ -315,9 +315,8 @@ class Plan:
         if programs is not None and name in self.python_targets:
             programs -= self._in_python
         # The first programs of a timed campaign have their own shards, and use no rules. Where
-        # programs are compiled as one, five of them take as long as the rest, so there is one cut
-        # only.
-        cuts: tuple[int, ...] = FIRST_CUTS if target.group == 1 else FIRST_CUTS[:1]
+        # programs are compiled as one, six take little longer than one.
+        cuts: tuple[int, ...] = FIRST_CUTS if target.group == 1 else FIRST_CUTS[1:]
         cuts = cuts if programs is None else ()
         for turn, number in enumerate(itertools.count(first, step)):
             count = PROGRAMS_PER_SHARD
