@@ -98,8 +98,8 @@ def commands_of_text(text: str) -> list[list[str]]:
     return [shlex.split(command) for command in INLINE.findall(text)]
 
 
-def run(words: list[str], scratch: Path) -> None:
-    """Run a module of Python in the copy."""
+def run(words: list[str], scratch: Path, status: int = 0) -> str:
+    """Run a module of Python in the copy, which exits with this status, and give what it prints."""
     environment = os.environ | {"PYTHONPATH": str(scratch)}
     done = subprocess.run(
         [sys.executable, "-m", *words],
@@ -109,7 +109,8 @@ def run(words: list[str], scratch: Path) -> None:
         text=True,
         check=False,
     )
-    assert done.returncode == 0, f"{words}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+    assert done.returncode == status, f"{words}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+    return done.stdout + done.stderr
 
 
 def test_the_walk_throughs_are_those_that_a_newcomer_needs() -> None:
@@ -170,3 +171,74 @@ def test_the_walk_throughs_work(scratch: Path) -> None:
     assert len(selected) > 4
     options = ["-q", "-n", "0", "-p", "no:cacheprovider", "-m", "not thorough"]
     run(["pytest", *options, *paths, "-k", " or ".join(f"({it})" for it in selected)], scratch)
+
+
+# Programs and compilers whose results are right, and inference tensors; what issues say of these.
+FILES = {
+    "mine.py": """
+import torch
+
+
+def program(x):
+    return x + 1
+
+
+def inputs():
+    return torch.arange(4.0)
+""",
+    "train.py": "import torch\ntorch.compile(lambda x: x + 1)(torch.ones(4))\n",
+    "passes.py": """
+import torch
+
+
+def wrong(graph_module, example_inputs):
+    return torch.inference_mode()(lambda *args: graph_module(*args))
+""",
+    "issues.py": """
+from dataclasses import replace
+from tests.campaigns.test_issue_words import issue_of
+from tests.campaigns.test_python_hunt import FINDING, python_issue
+
+print(issue_of(oracle="inference", kind="wrong mode", place="output 0"))
+print(python_issue(replace(FINDING, oracle="inference", kind="wrong mode", place="x"), ""))
+""",
+}
+FAULT = """
+
+@python_fault("the mode of the caller")
+@within
+def inference_mode(args: tuple[Any, ...]) -> Iterator[None]:
+    with torch.inference_mode():
+        yield
+"""
+
+
+@pytest.mark.timeout(1800)
+def test_a_new_oracle_shows_in_all_that_finds_and_prints(scratch: Path) -> None:
+    """Its file and the two lines that list it are enough."""
+    for edit in EDIT.finditer(SECTIONS["An oracle"]):
+        if (edit["new"] or edit["old"]).startswith("oracles/"):
+            follow(edit, scratch)
+    for name, text in FILES.items():
+        (scratch / name).write_text(text, encoding="utf-8")
+    with (scratch / "aliasproof/faults/python_faults.py").open("a", encoding="utf-8") as faults:
+        faults.write(FAULT)
+    own = ["--target", "passes.py:wrong"]
+    assert "wrong mode (output 0)" in run(["aliasproof", "check", "mine.py", *own], scratch, 1)
+    assert "inference: wrong mode in output 0" in run(
+        ["aliasproof", "run", *own, "train.py"], scratch
+    )
+    for command, programs in (("fuzz", "2"), ("hunt", "8")):
+        words = ["aliasproof", command, *own, "--seed=1", "--programs", programs, "--run", command]
+        assert "wrong mode (" in run(words, scratch)
+    scripts = [path.read_text("utf-8") for path in scratch.glob("fuzz/findings/*/reproducer.py")]
+    assert any("return outputs[0].is_inference()" in script for script in scripts)
+    formats = [f"--format={it}" for it in ("html", "junit", "sarif")]
+    run(["aliasproof", "report", "fuzz", "--out", "page", "--seconds=0", *formats], scratch)
+    for name in ("report.html", "junit.xml", "aliasproof.sarif"):
+        assert "inference" in (scratch / "page" / name).read_text(encoding="utf-8")
+    issues = run(["issues"], scratch)
+    assert issues.count("Autograd takes no inference tensor") == 2
+    assert 'left["x"].is_inference()' in issues
+    words = ["aliasproof", "faults", "--fault", "inference mode", "--programs", "5"]
+    assert "killed by inference alone: 1: inference mode" in run(words, scratch)
