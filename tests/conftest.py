@@ -5,8 +5,6 @@ a developer's machine, `ci` if the variable CI is set, `nightly` for `make night
 HYPOTHESIS_PROFILE names another.
 """
 
-from __future__ import annotations
-
 import atexit
 import gc
 import os

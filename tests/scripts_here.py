@@ -1,7 +1,5 @@
 """Scripts of reproducers, run in the process of a test: a fresh one takes seconds to start."""
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import io

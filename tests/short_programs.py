@@ -1,7 +1,5 @@
 """Programs as tests write them, from a body and inputs, and the torch versions that break them."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from textwrap import dedent, indent

@@ -1,7 +1,5 @@
 """Processes as a user starts them, with the aliasproof of this checkout."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """A Python program that AOTAutograd gets wrong."""
 
-from __future__ import annotations
-
 WRONG = """
 import torch
 

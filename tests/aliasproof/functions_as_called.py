@@ -4,8 +4,6 @@ The wrong ones are programs of `aliasproof/corpus/bugs` in the form in which a u
 `tests/corpus/test_python_bugs.py` shows all of them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """`assert_equivalent` and `programs` in a user's tests."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

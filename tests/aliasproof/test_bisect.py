@@ -1,7 +1,5 @@
 """`bisect`: the layers, the part at fault, the graph around it, versions of torch, bad input."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

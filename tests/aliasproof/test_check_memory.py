@@ -1,7 +1,5 @@
 """How much memory `check` takes in addition to its inputs."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

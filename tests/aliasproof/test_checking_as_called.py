@@ -1,7 +1,5 @@
 """`check` judges a function as its user calls it: gradients enabled, nothing detached."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Commands on a program for a device that this machine lacks: an error, unless none is needed."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """`check` survives whatever the user's file and the targets do, and reports who did it."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

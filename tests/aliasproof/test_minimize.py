@@ -1,7 +1,5 @@
 """`minimize`: by a target and by a script, what is kept, interruption, and output files."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

@@ -1,7 +1,5 @@
 """`minimize` of a finding of `hunt`: its program gets smaller, and its cause stays."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The commands with a user's own pass: the example of docs/targets.md, findings, entry points."""
 
-from __future__ import annotations
-
 import json
 import re
 import sys

@@ -1,7 +1,5 @@
 """Every command that a command prints works as printed, and so do all that these print."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

@@ -1,7 +1,5 @@
 """The plugin in a scratch project, in processes as a user starts them."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import subprocess

@@ -1,7 +1,5 @@
 """The outcome of a campaign decides its test: no wrong outcome passes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

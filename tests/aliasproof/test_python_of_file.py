@@ -1,7 +1,5 @@
 """A user's file as Python programs: in eager, these do the same as the file."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """`aliasproof report`: a page and files for CI systems, of a run or of one finding."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict, replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A stored finding runs again for a report: verdicts, values, memory and graphs."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import pytest

@@ -1,7 +1,5 @@
 """`aliasproof sites`: where torch may rewrite a program, which fired, and why others did not."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter

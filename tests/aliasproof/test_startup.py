@@ -1,7 +1,5 @@
 """The start of a command: a folder of its own for what Inductor compiles."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

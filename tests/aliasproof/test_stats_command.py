@@ -1,7 +1,5 @@
 """`aliasproof stats`: what campaigns draw, as tables and as JSON."""
 
-from __future__ import annotations
-
 import contextlib
 
 import pytest

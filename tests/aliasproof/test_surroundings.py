@@ -1,7 +1,5 @@
 """State that is restored between runs, also in modules of the user and in installed packages."""
 
-from __future__ import annotations
-
 import functools
 import importlib
 import sys

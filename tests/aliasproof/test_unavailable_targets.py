@@ -1,7 +1,5 @@
 """A target that cannot run on this machine costs one line; the other targets run."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Usage errors are reported before torch is imported, which takes seconds."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """A user's file runs once per process, since operators cannot be registered twice."""
 
-from __future__ import annotations
-
 import importlib
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The judged graphs are those that run: targets compile what a bare `torch.compile` compiles."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

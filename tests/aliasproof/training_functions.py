@@ -1,7 +1,5 @@
 """Functions of training that `torch.compile` gets right, beside those of `tests/samples`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

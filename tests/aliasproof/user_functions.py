@@ -1,7 +1,5 @@
 """Functions and modules as people write them, with their inputs and all kinds of state."""
 
-from __future__ import annotations
-
 import collections
 import functools
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The benchmark of models runs its smallest scene without transformers, and finds wrong bits."""
 
-from __future__ import annotations
-
 import importlib.util
 
 import numpy as np

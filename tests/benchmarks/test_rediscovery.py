@@ -1,7 +1,5 @@
 """The benchmark of rediscovery counts causes: known bugs of torch by their names."""
 
-from __future__ import annotations
-
 import pytest
 
 from aliasproof.generators.features import Features

@@ -3,8 +3,6 @@
 No call is wrong and none crashes. A pass that is wrong, crashes or refuses shows as such.
 """
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Findings that no campaign made."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What `run.json` says of a campaign."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

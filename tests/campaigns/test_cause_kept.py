@@ -1,7 +1,5 @@
 """A reduction keeps the known bug of a violation, or keeps that it is an unknown one."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 

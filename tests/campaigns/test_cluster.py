@@ -1,7 +1,5 @@
 """Results do not depend on where tasks run: here, on two nodes, or after one of them is lost."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import secrets

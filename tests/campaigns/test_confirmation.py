@@ -1,7 +1,5 @@
 """A reproducer is confirmed if it prints what a campaign sees, and its control shows nothing."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence
 from dataclasses import replace

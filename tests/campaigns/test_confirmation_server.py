@@ -1,7 +1,5 @@
 """Scripts run in fresh processes that have only torch, and end as they would by themselves."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor

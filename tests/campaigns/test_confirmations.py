@@ -1,7 +1,5 @@
 """From a reduced failure to a finding with its reproducer and its issue."""
 
-from __future__ import annotations
-
 import shutil
 import time
 from dataclasses import replace

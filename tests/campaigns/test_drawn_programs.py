@@ -1,7 +1,5 @@
 """The counts of `stats`: layouts by kind, ops by group, and features that were never drawn."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

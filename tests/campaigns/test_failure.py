@@ -1,7 +1,5 @@
 """The reduction of a failure, and the text of a reduced failure."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The sites that the programs of a shard fire are counted, whatever their verdict."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

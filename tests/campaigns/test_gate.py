@@ -1,7 +1,5 @@
 """The gate: differences from a baseline, and a set cover of programs that show all of them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

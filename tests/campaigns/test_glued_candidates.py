@@ -1,7 +1,5 @@
 """Candidates are checked in groups: the same reduction with fewer compiles."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Sequence
 

@@ -1,7 +1,5 @@
 """A hunt is a fold over stored results: killed anywhere, it continues where it stopped."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import sqlite3

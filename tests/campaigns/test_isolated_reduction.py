@@ -1,7 +1,5 @@
 """Programs that kill their process are reduced; other reductions survive candidates that do."""
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Callable, Iterator
 from dataclasses import replace

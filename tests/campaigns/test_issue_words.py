@@ -1,7 +1,5 @@
 """The titles and issues of findings."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

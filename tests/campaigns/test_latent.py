@@ -1,7 +1,5 @@
 """Latent failures: reduced by *equivalence*, kept apart from findings, and seen as known bugs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Runs are merged by signature: nothing counts twice, and no data on a finding is lost."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import re

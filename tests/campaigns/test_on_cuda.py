@@ -1,7 +1,5 @@
 """Tests that need a GPU: `make test ARGS='-m cuda'`. Elsewhere, they are skipped."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

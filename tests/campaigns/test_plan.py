@@ -1,7 +1,5 @@
 """A plan covers its programs, and neighbouring seeds draw different ones."""
 
-from __future__ import annotations
-
 import itertools
 from collections import Counter
 

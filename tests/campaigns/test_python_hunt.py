@@ -1,7 +1,5 @@
 """A campaign of Python programs: findings, their folders, their scripts."""
 
-from __future__ import annotations
-
 import json
 import sys
 from dataclasses import replace

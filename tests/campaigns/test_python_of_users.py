@@ -1,7 +1,5 @@
 """Python programs through a user's own pass or backend."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """A violation that vanishes while a bug is patched is that bug; a remaining one is another bug."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """Reproducers need only torch, and show a bug if and only if the installed torch has it."""
 
-from __future__ import annotations
-
 import ast
 import functools
 import sys

@@ -1,7 +1,5 @@
 """Findings are read as they were written, and damaged ones are refused by name."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

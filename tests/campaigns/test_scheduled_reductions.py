@@ -1,7 +1,5 @@
 """Which failures are reduced, and when: before waiting shards, and again if a worker dies."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Results are taken in order, and the death of a worker costs one program."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Iterator
 from concurrent.futures import Future
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """A shard is a pure function of its description; its failures reduce to the same each time."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Signatures: the criteria by which two reduced failures are the same finding."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 

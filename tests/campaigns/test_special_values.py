@@ -1,7 +1,5 @@
 """Failures that only special values show: found, attributed, reduced to one value, reproduced."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Stored values are read back equal and are durable at once; a full disk loses none of them."""
 
-from __future__ import annotations
-
 import json
 import sqlite3
 from collections import Counter

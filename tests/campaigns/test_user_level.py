@@ -1,7 +1,5 @@
 """Findings are run under `torch.compile`; their text says what the scripts showed."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

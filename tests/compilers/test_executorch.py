@@ -1,7 +1,5 @@
 """Target *executorch*: supported functions are right in each variant; planted bugs are seen."""
 
-from __future__ import annotations
-
 import functools
 import importlib
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Targets *onnx*: right functions run right, and wrong optimizers and runtimes are caught."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any

@@ -1,7 +1,5 @@
 """Targets *openvino*: right functions run right; parts that torch runs get no verdict."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager

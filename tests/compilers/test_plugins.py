@@ -3,8 +3,6 @@
 Its known bugs are listed even if it is missing.
 """
 
-from __future__ import annotations
-
 from importlib.metadata import EntryPoint, PackageNotFoundError
 
 import pytest

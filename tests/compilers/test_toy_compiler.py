@@ -1,7 +1,5 @@
 """A compiler in its own package: after `pip install`, every command knows it."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import site

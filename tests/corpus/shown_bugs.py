@@ -3,8 +3,6 @@
 It takes the difference that each bug shows in the installed torch, and runs the reproducer.
 """
 
-from __future__ import annotations
-
 import sys
 import tempfile
 from collections.abc import Iterator

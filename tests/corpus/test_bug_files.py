@@ -1,7 +1,5 @@
 """The text files of known bugs: their contents as objects, and the errors for wrong files."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -5,8 +5,6 @@ distinguished causes, so it contains each of these known bugs in several forms. 
 patching: a violation that vanishes while only one known bug of torch is patched is that bug.
 """
 
-from __future__ import annotations
-
 import json
 from collections import defaultdict
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Every drawn program that differs from eager in any result is flagged by `check`."""
 
-from __future__ import annotations
-
 import pytest
 
 from aliasproof.checks.check import check

@@ -1,7 +1,5 @@
 """Known bugs: the minimal program shows each, and the patch removes only this bug."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """A mark matches only its bug, and no other fault in the same op or target."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any

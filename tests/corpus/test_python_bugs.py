@@ -1,7 +1,5 @@
 """Known bugs in Python programs: each file shows its own bug, at its layer and not below it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

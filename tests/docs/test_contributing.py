@@ -1,7 +1,5 @@
 """Each walk-through of CONTRIBUTING.md, followed to the letter in a copy of the repository."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

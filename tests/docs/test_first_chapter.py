@@ -1,7 +1,5 @@
 """docs/first_chapter.py: compiled programs agree with eager, and each part is needed."""
 
-from __future__ import annotations
-
 import ast
 import re
 import runpy

@@ -1,7 +1,5 @@
 """All pages: each link and each named file exists, and the pages stay short."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The site: each page is in the navigation, and it builds in strict mode, so each link is right."""
 
-from __future__ import annotations
-
 import os
 import re
 import runpy

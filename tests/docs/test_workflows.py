@@ -1,7 +1,5 @@
 """The workflows for GitHub: their steps run, in order, in an empty clone, with small numbers."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

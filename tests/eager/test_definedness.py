@@ -1,7 +1,5 @@
 """Which functions are defined in eager, and which are not: tables of expressions."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 

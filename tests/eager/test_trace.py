@@ -1,7 +1,5 @@
 """The trace: the facts about an eager run on which contracts and comparisons depend."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 

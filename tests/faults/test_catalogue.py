@@ -1,7 +1,5 @@
 """The catalogue: each fault has a summary and a source, and is planted only while it builds."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 

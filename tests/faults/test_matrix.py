@@ -1,7 +1,5 @@
 """The kill matrix: a right pass survives, and each oracle kills the faults that it is made for."""
 
-from __future__ import annotations
-
 import pytest
 
 from aliasproof.faults import matrix

@@ -1,7 +1,5 @@
 """The matrix fails if the code of a fault raises, and names the fault and the error."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from unittest import mock
 

@@ -1,7 +1,5 @@
 """Each fault of memory planning is killed on a short program; the right planner survives it."""
 
-from __future__ import annotations
-
 import pytest
 
 from aliasproof.faults import matrix

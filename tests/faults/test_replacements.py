@@ -1,7 +1,5 @@
 """`instead_of`: what a wrong function replaces must exist, and must take the same parameters."""
 
-from __future__ import annotations
-
 from contextlib import AbstractContextManager
 
 import pytest

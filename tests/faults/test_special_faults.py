@@ -1,7 +1,5 @@
 """Faults that only special values show in results. The search finds values that show them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 

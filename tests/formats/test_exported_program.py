@@ -1,7 +1,5 @@
 """Files of `torch.export.save`: the read program computes what the model does; no code runs."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import pickle

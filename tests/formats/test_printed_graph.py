@@ -1,7 +1,5 @@
 """Graphs as torch prints them: accepted and refused texts, and the inputs that they get."""
 
-from __future__ import annotations
-
 import io
 from contextlib import redirect_stdout
 

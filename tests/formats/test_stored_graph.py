@@ -1,7 +1,5 @@
 """A graph is unchanged after a round trip through files; hostile files are refused, and not run."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -4,8 +4,6 @@
 up to six seconds, and few shards need them.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 import multiprocessing

@@ -1,7 +1,5 @@
 """The swarm switches: each is on in some shards and off in others, and is respected."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from dataclasses import replace

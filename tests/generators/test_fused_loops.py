@@ -1,7 +1,5 @@
 """Programs for the code generator: sizes around vector registers, dtypes, several readers."""
 
-from __future__ import annotations
-
 import functools
 import random
 from collections import Counter

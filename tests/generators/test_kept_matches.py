@@ -1,7 +1,5 @@
 """The result of a search for a plain match is cached; if that fails, each process searches."""
 
-from __future__ import annotations
-
 import json
 import os
 import sqlite3

@@ -3,8 +3,6 @@
 The coverage table, which `aliasproof ops` prints, has a status for each view and write of ATen.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

@@ -6,8 +6,6 @@ differences, or report undefined programs, and no other test fails. A test here 
 names the op, the property and the file to edit.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Drawn Python programs: the same ones for a seed, each form among them, all valid in eager."""
 
-from __future__ import annotations
-
 import random
 import re
 from collections import Counter

@@ -1,7 +1,5 @@
 """Programs derived from rules of Inductor: the rule fires, and the situation occurs."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Every scenario is drawn where it is enabled, and each known cause has a family."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 

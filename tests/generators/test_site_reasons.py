@@ -1,7 +1,5 @@
 """A site that never fires has a reason that is derived from torch, or none: a coverage gap."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest

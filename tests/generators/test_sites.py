@@ -1,7 +1,5 @@
 """The sites of the installed torch have stable names, and those that fire are recorded."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

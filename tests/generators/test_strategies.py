@@ -1,7 +1,5 @@
 """Drawn programs: valid, defined in eager, varied, and small after shrinking."""
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 import math

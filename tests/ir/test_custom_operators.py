@@ -1,7 +1,5 @@
 """Custom operators: their text defines them, and arguments that overlap are defined."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

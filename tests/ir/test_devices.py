@@ -1,7 +1,5 @@
 """Devices: names that `--device` takes, programs on another device, and their source."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Two ways to run a program agree: a call, and its graph. `test_printing.py` tests its text."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Iterator
 

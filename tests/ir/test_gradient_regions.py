@@ -1,7 +1,5 @@
 """Regions without gradients survive printing, parsing, writing, running and capture."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Guarded buffers of generated code: results are unchanged, and stray writes are reported."""
 
-from __future__ import annotations
-
 import ctypes
 import gc
 from typing import Any

@@ -1,7 +1,5 @@
 """Lifting: the program does what the function does, to outputs and to inputs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

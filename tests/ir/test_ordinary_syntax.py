@@ -1,7 +1,5 @@
 """Ordinary syntax is used exactly where it makes the ATen calls of the program."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from textwrap import dedent
 from typing import Any

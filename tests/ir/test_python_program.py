@@ -1,7 +1,5 @@
 """The language of Python programs: what it accepts, and that no other object can be reached."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import signal

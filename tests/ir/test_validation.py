@@ -1,7 +1,5 @@
 """Well-formedness: each rule refuses its defect, and no rule refuses a call that runs in eager."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """The data in storages: plain, special, and explicit values."""
 
-from __future__ import annotations
-
 import itertools
 import math
 

@@ -1,7 +1,5 @@
 """Symptoms, and which target is at fault."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable
 from dataclasses import replace

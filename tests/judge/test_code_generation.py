@@ -1,7 +1,5 @@
 """Attribution to the parts of Inductor's code generator. Each case compiles C++ several times."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """`examine`: the only way from a case to verdicts."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

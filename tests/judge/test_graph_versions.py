@@ -1,7 +1,5 @@
 """The versions of a graph that a watch keeps."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import fx

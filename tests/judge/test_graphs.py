@@ -1,7 +1,5 @@
 """The oracles on graphs: a graph is wrong although the results of this run are right."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Programs that run as a group are judged one by one; joint effects belong to the group."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 

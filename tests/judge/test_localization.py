@@ -1,7 +1,5 @@
 """Attribution of a user's target: to the user's code, or to a layer of torch below it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 

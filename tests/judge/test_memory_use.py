@@ -3,8 +3,6 @@
 The reports are of torch 2.13 to 2.14: pytorch/pytorch#196681 and #198332.
 """
 
-from __future__ import annotations
-
 import ctypes
 
 import pytest

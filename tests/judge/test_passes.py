@@ -4,8 +4,6 @@ At every hook of Inductor, a benign pass changes the graph, too. So an answer th
 or that names a neighbour, is wrong.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import importlib

@@ -1,7 +1,5 @@
 """The part of a layer at fault: the part without which the difference vanishes."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch._inductor import config

@@ -1,7 +1,5 @@
 """Python programs in eager and compiled: all differences are reported, and nothing else."""
 
-from __future__ import annotations
-
 import gc
 import re
 from collections.abc import Callable

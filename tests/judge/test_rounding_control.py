@@ -1,7 +1,5 @@
 """Rounding is right, and a small error is wrong: a control in float64 distinguishes them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """One trial: fresh inputs for every run, and a verdict however a run ends."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Values for a difference that only *equivalence* sees: found, reported, and put into a program."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 

@@ -13,8 +13,6 @@ A proof does not cover numbers of dimensions that the lemma does not name, nor i
 fit into 64 bits.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias

@@ -4,8 +4,6 @@ A statement is written once and read twice. With z3 expressions it is proved. Wi
 checks each witness, and tests compare a restated predicate to the original.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod

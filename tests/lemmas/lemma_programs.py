@@ -1,7 +1,5 @@
 """Counterexamples to lemmas as tensors, and as programs that a target can get wrong."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

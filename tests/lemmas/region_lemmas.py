@@ -6,8 +6,6 @@ files; tests compare the code to brute force. A step that a loop repeats is prov
 the loop (an induction step), and so for any number of dimensions.
 """
 
-from __future__ import annotations
-
 from functools import partial
 
 from tests.lemmas.lemma import Lemma, Statement

@@ -19,8 +19,6 @@ Of aten/src/ATen/MemoryOverlap.cpp there are:
   here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import product

@@ -1,7 +1,5 @@
 """Scenes of the oracles' tests: a function for eager and one for the target, or small graphs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 

@@ -1,7 +1,5 @@
 """Oracle *aliasing*: new aliases, and lost ones."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import Tensor

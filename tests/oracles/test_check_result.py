@@ -1,7 +1,5 @@
 """The verdict on a target, the exit status of a check, and the names of places."""
 
-from __future__ import annotations
-
 import pytest
 
 from aliasproof.eager.trace import Trace

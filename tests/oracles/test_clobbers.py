@@ -1,7 +1,5 @@
 """Oracle *clobbers*: memory that each instruction must not overwrite, and drawn programs."""
 
-from __future__ import annotations
-
 import copy
 import functools
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Contracts: promises, waivers, and the runs for which they hold."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Oracle *equivalence*: two functions compute the same for all values, or a difference is seen."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

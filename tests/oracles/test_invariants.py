@@ -1,7 +1,5 @@
 """Oracle *invariants*: each invariant has at least one planted fault; right graphs break none."""
 
-from __future__ import annotations
-
 import functools
 import operator
 from collections.abc import Callable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """All oracles on one run: none is skipped, and the most visible symptom comes first."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

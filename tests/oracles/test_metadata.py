@@ -1,7 +1,5 @@
 """Oracle *metadata*: sizes, dtypes, strides and offsets, as far as promised."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

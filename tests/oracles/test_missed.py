@@ -1,7 +1,5 @@
 """Missed opportunities: calls that could be in place or be removed, and calls that could not."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

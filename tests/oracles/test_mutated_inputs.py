@@ -1,7 +1,5 @@
 """Oracle *inputs*: the final contents of inputs, and of the bytes around them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Oracle *objects*: outputs that are one object, or are an input itself."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

@@ -1,7 +1,5 @@
 """Observations, and the fresh inputs that every run gets."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

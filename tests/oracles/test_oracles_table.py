@@ -1,7 +1,5 @@
 """The table of oracles: its order, what each oracle needs, and the documentation of it."""
 
-from __future__ import annotations
-
 import ast
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Oracle *values*: every wrong value is seen, and no right one is reported."""
 
-from __future__ import annotations
-
 import functools
 
 import pytest

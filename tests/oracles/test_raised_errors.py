@@ -1,7 +1,5 @@
 """Oracle *errors*: the target raises if and only if eager raises."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

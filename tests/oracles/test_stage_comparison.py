@@ -1,7 +1,5 @@
 """A stage against the one before it: which instruction overwrites bytes that are read later."""
 
-from __future__ import annotations
-
 import operator
 from collections.abc import Sequence
 from typing import Any, NamedTuple

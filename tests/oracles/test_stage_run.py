@@ -1,7 +1,5 @@
 """`run_stage`: the record of each node, at the moment it ran."""
 
-from __future__ import annotations
-
 import operator
 from typing import Any
 

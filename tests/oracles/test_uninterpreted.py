@@ -1,7 +1,5 @@
 """Uninterpreted execution, op by op: which calls leave the same value hashes, and which do not."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

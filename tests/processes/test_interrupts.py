@@ -1,7 +1,5 @@
 """`aliasproof.processes.interrupts`: Ctrl-C is not lost, whenever it comes."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

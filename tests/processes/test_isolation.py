@@ -3,8 +3,6 @@
 The tests use a second CPU, which needs no GPU.
 """
 
-from __future__ import annotations
-
 import inspect
 import io
 import multiprocessing

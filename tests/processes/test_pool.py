@@ -1,7 +1,5 @@
 """A pool of isolated processes: the programs that ran at a death, renewal, and leftovers."""
 
-from __future__ import annotations
-
 import importlib
 import os
 import signal

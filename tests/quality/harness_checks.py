@@ -4,8 +4,6 @@ These are small end-to-end tests. With a mistake planted in the harness
 (`test_planted_mistakes.py`), the checks that are listed with the mistake must fail.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from unittest import mock

@@ -3,8 +3,6 @@
 `make lint` runs it. Another folder than this repository may be given: `python style.py FOLDER`.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 import sys

@@ -1,7 +1,5 @@
 """The tests that `make` runs; `make test TORCH=...` has its own folder and pins."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

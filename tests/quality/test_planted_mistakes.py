@@ -4,8 +4,6 @@ A verifier that misses bugs looks like one that finds none. A healthy harness pa
 With a mistake planted, the checks that are listed with it must fail.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 

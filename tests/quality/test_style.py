@@ -1,7 +1,5 @@
 """`make lint` reports a mistake of each rule of `style.py`, in file and line."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The meaning of `tests/thorough.txt`, and that each of its lines still names a test."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

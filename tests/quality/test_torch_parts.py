@@ -1,7 +1,5 @@
 """The private parts of torch are in one table, and each may move: that only costs features."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -4,8 +4,6 @@ Run it by `python -m tests.quality.torch_parts_table` after a change to the part
 module uses. Parts that a patch replaces are not in the table: the patch declares and checks them.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 from collections import defaultdict

@@ -3,8 +3,6 @@
 This module is imported before any module of `aliasproof`, also by processes that a command starts.
 """
 
-from __future__ import annotations
-
 import ast
 import os
 from collections.abc import Collection, Iterator

@@ -1,7 +1,5 @@
 """Programs to reduce: drawn, and written by hand with superfluous lines."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 

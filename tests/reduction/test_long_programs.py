@@ -1,7 +1,5 @@
 """A program of about 200 instructions with one planted mistake is short after few checks."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 

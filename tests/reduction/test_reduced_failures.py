@@ -1,7 +1,5 @@
 """The reduced program fails as the original one: same target, oracle and kind."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 

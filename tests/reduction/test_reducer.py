@@ -1,7 +1,5 @@
 """The reducer ends, is deterministic, and accepts only smaller programs that fail."""
 
-from __future__ import annotations
-
 import itertools
 import random
 import time

@@ -1,7 +1,5 @@
 """The order in which each step of a reduction must descend."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """The steps: each offers what its name says, and only simpler programs, for all kinds."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Passes on the syntax of Python programs: the edits of each of them."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Reduction of Python programs on their syntax."""
 
-from __future__ import annotations
-
 import ast
 from dataclasses import replace
 

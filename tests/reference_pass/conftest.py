@@ -1,7 +1,5 @@
 """Fixtures: a program goes through the reference pass, and is compared with eager."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeAlias

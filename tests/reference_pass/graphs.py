@@ -1,7 +1,5 @@
 """Graphs that are built by hand from calls."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any

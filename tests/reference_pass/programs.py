@@ -3,8 +3,6 @@
 `test_functionalize.py` runs them. A head has the name of a program, its arguments, and the inputs.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import nn  # noqa: F401 - the programs call it
 

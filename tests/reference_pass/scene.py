@@ -1,7 +1,5 @@
 """Helpers for the tests of functionalization: programs, inputs, and the values that callers see."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 from collections.abc import Callable, Iterator, Sequence

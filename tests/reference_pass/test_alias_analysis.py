@@ -3,8 +3,6 @@
 Each node of a graph must have the same metadata, and share the same storages, as in a run.
 """
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 

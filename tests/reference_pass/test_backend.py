@@ -1,7 +1,5 @@
 """`torch.compile(backend="aliasproof")`: a caller sees the same as in eager, or it is refused."""
 
-from __future__ import annotations
-
 import functools
 import logging
 import weakref

@@ -1,7 +1,5 @@
 """Special calls in the graphs of Dynamo and AOTAutograd under `torch.compile(backend=...)`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

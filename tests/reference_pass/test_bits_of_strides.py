@@ -1,7 +1,5 @@
 """Values written through a view with gaps are read with the strides of eager: the same bits."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

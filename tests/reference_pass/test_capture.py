@@ -1,7 +1,5 @@
 """`capture` preserves the program, and its graph shows every write of the program."""
 
-from __future__ import annotations
-
 import copy
 import operator
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Higher-order operators: as functional calls with functional graphs, or inlined graphs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

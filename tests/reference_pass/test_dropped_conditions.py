@@ -1,7 +1,5 @@
 """Each condition of reinplacing is needed: without it, a drawn program is compiled wrongly."""
 
-from __future__ import annotations
-
 import copy
 import functools
 from collections.abc import Iterator, Sequence

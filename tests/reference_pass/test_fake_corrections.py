@@ -1,7 +1,5 @@
 """`true_result` gives fakes the layout that results have in eager."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

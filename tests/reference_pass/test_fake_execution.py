@@ -1,7 +1,5 @@
 """Running nodes on fakes: the mode and the inputs, views as another dtype, `out=` calls."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any

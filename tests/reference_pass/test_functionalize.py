@@ -4,8 +4,6 @@ Each program goes through both targets (with views, and with view copies), whose
 strongest: outputs, inputs, aliasing, identity, metadata.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

@@ -1,7 +1,5 @@
 """Layouts after functionalization: strides, lazy bits, and storages, as in eager."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

@@ -1,7 +1,5 @@
 """Programs that functionalization refuses, and tensors that it does not write."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import fx, nn

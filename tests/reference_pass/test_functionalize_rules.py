@@ -1,7 +1,5 @@
 """Each rule of functionalization is needed: with a wrong rule, a program is compiled wrongly."""
 
-from __future__ import annotations
-
 from dataclasses import fields, replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """One compiled graph per layout: the properties that are in the key of a graph."""
 
-from __future__ import annotations
-
 from typing import Any
 from unittest import mock
 

@@ -1,7 +1,5 @@
 """Marks: which operand may hold a result, decided early and lowered late."""
 
-from __future__ import annotations
-
 import copy
 
 import pytest

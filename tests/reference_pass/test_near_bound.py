@@ -5,8 +5,6 @@ real one can: any call with an in-place form may overwrite all bytes that it is 
 copies are free, and an input that the epilogue overwrites has room for any value.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Iterator
 from typing import Any, NamedTuple

@@ -6,8 +6,6 @@ the operator's result depends on its layout (a view as another dtype, a write af
 `as_strided`), or an operand has gaps.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import importlib

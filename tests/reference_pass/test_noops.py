@@ -1,7 +1,5 @@
 """Erasing no-ops: calls without an effect are erased, unless a use distinguishes their result."""
 
-from __future__ import annotations
-
 import copy
 
 import pytest

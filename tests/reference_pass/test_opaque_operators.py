@@ -1,7 +1,5 @@
 """Operators of other libraries: their operands have the layouts and the sharing of eager."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The passes as `PassBase`: each checks what it requires and ensures, and finds planted faults."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

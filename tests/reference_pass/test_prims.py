@@ -1,7 +1,5 @@
 """Pointwise prims are put in place by the ATen operators that they call in eager."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import torch._inductor.inductor_prims  # registers `fma`

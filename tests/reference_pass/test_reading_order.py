@@ -1,7 +1,5 @@
 """The reading order of the essay is complete, and no file needs a later one."""
 
-from __future__ import annotations
-
 import ast
 import re
 from pathlib import Path

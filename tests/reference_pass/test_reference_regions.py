@@ -1,7 +1,5 @@
 """Regions of the reference pass, compared with the sets of their bytes."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

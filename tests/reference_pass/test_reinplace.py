@@ -4,8 +4,6 @@ The steps (1) to (5) are in the docstring of `torch.fx.passes.reinplace.reinplac
 compares each program with eager, and its metadata must be true (step 4).
 """
 
-from __future__ import annotations
-
 import sys
 from typing import NamedTuple, TypeAlias
 

@@ -3,8 +3,6 @@
 A program is captured, and the three passes of the core transform it with the given semantics.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, fields, replace
 from typing import Any
 

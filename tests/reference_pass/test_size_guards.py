@@ -1,7 +1,5 @@
 """A graph with symbolic sizes is right for inputs that satisfy its guards, and refuses others."""
 
-from __future__ import annotations
-
 import copy
 
 import pytest

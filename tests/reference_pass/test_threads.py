@@ -1,7 +1,5 @@
 """Other threads during a compilation: they draw numbers, and call functions."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator
 

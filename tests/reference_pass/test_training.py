@@ -1,7 +1,5 @@
 """Training programs that write: each call as in eager, for inputs that share memory or not."""
 
-from __future__ import annotations
-
 import logging
 import random
 import warnings

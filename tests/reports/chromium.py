@@ -5,8 +5,6 @@ JSON that ends with a zero byte, on the file descriptors 3 and 4. Only the brows
 installed.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import itertools

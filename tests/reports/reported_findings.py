@@ -1,7 +1,5 @@
 """Reports for the tests of pages and files: findings with hostile texts, and many of them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from aliasproof.campaigns.store.run_view import Moment

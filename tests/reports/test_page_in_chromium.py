@@ -1,7 +1,5 @@
 """The page of a run in a browser: it sorts, filters, copies, and requests nothing."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Reports for machines: JUnit XML, SARIF, GitHub's annotations and summary, JSON."""
 
-from __future__ import annotations
-
 import json
 import os
 from dataclasses import replace

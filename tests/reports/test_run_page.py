@@ -1,7 +1,5 @@
 """The page of a run: its contents, that all texts are escaped, and that it needs no network."""
 
-from __future__ import annotations
-
 import base64
 import json
 import re

@@ -1,7 +1,5 @@
 """Passes and backends to plant, in files as users have them, and a check without a summary."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from functools import partial

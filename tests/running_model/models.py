@@ -4,8 +4,6 @@ Each takes `compile_`, which it calls as `torch.compile`, with a model or a func
 what a user would look at: losses, tokens, buffers.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, TypeAlias
 

@@ -1,7 +1,5 @@
 """A training script as a user has it: sharpness-aware minimization, whose steps are compiled."""
 
-from __future__ import annotations
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn

@@ -1,7 +1,5 @@
 """A model under the check runs as in eager, and differences of its target are reported once."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The walk-through of docs/models.md: from a training script to an issue by printed commands."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Histories of autograd: outputs whose gradients go elsewhere in compiled code are reported."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """Models under the check give the same results as without it, and planted faults are found."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

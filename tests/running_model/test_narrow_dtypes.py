@@ -1,7 +1,5 @@
 """bfloat16 under Inductor is judged: float64 decides where rounding leaves a choice."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

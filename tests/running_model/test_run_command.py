@@ -1,7 +1,5 @@
 """`aliasproof run`: a script runs as by Python; differences of its graphs are stored."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """Hostile files: valid ones with random changes, and deliberate traps."""
 
-from __future__ import annotations
-
 import copy
 import json
 import os

@@ -3,8 +3,6 @@
 HOSTILE_FILES says how many files are made (1,000: `make hostile`).
 """
 
-from __future__ import annotations
-
 import json
 import os
 import random

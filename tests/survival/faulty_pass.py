@@ -4,8 +4,6 @@ The environment names its faults, `FAULTS=segfault,hang,...`. Programs with one 
 fault, about one program in a hundred.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

@@ -3,8 +3,6 @@
 `make survival` runs this with more kills and all faults: `KILLS=20 FAULTS=segfault,hang,...`.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -1,7 +1,5 @@
 """All targets of torch, functions that every target must compile correctly, and results of runs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

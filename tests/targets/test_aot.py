@@ -1,7 +1,5 @@
 """Target *aot*: a user's function is traced like a program, and with a `ShapeEnv`."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch._subclasses.fake_tensor import (

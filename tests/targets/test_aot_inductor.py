@@ -1,7 +1,5 @@
 """Target *aot-inductor*: a package agrees with the function, and its bugs are distinguished."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

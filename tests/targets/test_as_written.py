@@ -1,7 +1,5 @@
 """Variant *as-written*: Dynamo captures functions of torch, and passes on such calls run."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Variants *buffers*, *kept-buffers*: writes of `forward` into a buffer persist after the call."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Value hashes of targets behind Dynamo: if possible, the captured graph replaces the function."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Variants with control flow: which part runs inside the operator, and the bugs that they show."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from dataclasses import replace

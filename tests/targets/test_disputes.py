@@ -1,7 +1,5 @@
 """Only results of a write through `expand` are disputed, not the rest of the program."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -3,8 +3,6 @@
 Most tests need no GPU: a copy on the CPU is separate memory, too.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 

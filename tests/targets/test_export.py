@@ -1,7 +1,5 @@
 """Target *export*: programs that its documentation bans are documented, similar ones are not."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

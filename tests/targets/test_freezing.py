@@ -1,7 +1,5 @@
 """Variant *freezing*: buffers become constants; a write through another tensor is documented."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Variant *grad*: which inputs require gradients, and regions that record none."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial

@@ -1,7 +1,5 @@
 """Variants with gradients and two calls: inputs that require gradients, and bugs that both show."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Targets of Inductor: documented differences are no violations, and similar ones still are."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import cast

@@ -1,7 +1,5 @@
 """Documented differences: each program of samples/limitations.md shows one."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

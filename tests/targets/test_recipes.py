@@ -1,7 +1,5 @@
 """Recipes: the source in a reproducer does the same as the target's `build`."""
 
-from __future__ import annotations
-
 import ast
 import sys
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Second calls: the changes in the first one, and wrong compilers that only they show."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Inputs that are static for Dynamo, like buffers and parameters of a module."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The targets: right functions run right, stages are as declared, and names are found."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

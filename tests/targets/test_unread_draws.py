@@ -3,8 +3,6 @@
 A compiler removes such draws, unless a setting prevents it; this is intended.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

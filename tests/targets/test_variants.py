@@ -1,7 +1,5 @@
 """Variants: their names, the targets that take them, and the bugs that each shows."""
 
-from __future__ import annotations
-
 import functools
 
 import pytest

@@ -1,7 +1,5 @@
 """Bugs that each variant shows: right programs, known bugs of torch, and planted mistakes."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 from collections.abc import Callable, Sequence

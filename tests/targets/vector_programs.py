@@ -1,7 +1,5 @@
 """Programs of a few equal tensors, from their body."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

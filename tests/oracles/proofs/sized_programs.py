@@ -9,8 +9,6 @@ write to them and copy between them, and return some of the values.
 - *no clones* is wrong: it gets the program with a clone of each output, and drops these clones.
 """
 
-from __future__ import annotations
-
 import contextlib
 import random
 from collections.abc import Callable, Sequence
