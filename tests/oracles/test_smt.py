@@ -163,14 +163,6 @@ def by_interval(a: Region, b: Region) -> bool:
     return max(a.interval[0], b.interval[0]) < min(a.interval[1], b.interval[1])
 
 
-def by_first_bytes(a: Region, b: Region) -> bool:
-    return not every_byte(replace(a, itemsize=1)).isdisjoint(every_byte(replace(b, itemsize=1)))
-
-
-def by_touching_elements(a: Region, b: Region) -> bool:
-    return overlap(replace(a, itemsize=a.itemsize + 1), b)
-
-
 def by_divisor(a: Region, b: Region) -> bool:
     """Right only for regions of infinite length."""
     divisor = gcd(*a.strides, *b.strides) or 1
@@ -178,37 +170,27 @@ def by_divisor(a: Region, b: Region) -> bool:
     return by_interval(a, b) and (shift < a.itemsize or divisor - shift < b.itemsize)
 
 
-def without_empty(a: Region, b: Region) -> bool:
-    return overlap(replace(a, sizes=tuple(size or 1 for size in a.sizes)), b)
+PLANTED: dict[str, Callable[[Region, Region], bool]] = {
+    "interval": by_interval,
+    "first bytes": lambda a, b: (
+        not every_byte(replace(a, itemsize=1)).isdisjoint(every_byte(replace(b, itemsize=1)))
+    ),
+    "touching elements": lambda a, b: overlap(replace(a, itemsize=a.itemsize + 1), b),
+    "divisor": by_divisor,
+    "without empty": lambda a, b: overlap(replace(a, sizes=tuple(n or 1 for n in a.sizes)), b),
+    "without last dim": lambda a, b: overlap(
+        replace(a, sizes=a.sizes[:-1], strides=a.strides[:-1]), b
+    ),
+    "item size of the first for both": lambda a, b: overlap(a, replace(b, itemsize=a.itemsize)),
+    "off by one": lambda a, b: overlap(
+        a, replace(b, sizes=tuple(max(n - 1, min(n, 1)) for n in b.sizes))
+    ),
+}
 
 
-def without_last_dim(a: Region, b: Region) -> bool:
-    return overlap(replace(a, sizes=a.sizes[:-1], strides=a.strides[:-1]), b)
-
-
-def in_elements(a: Region, b: Region) -> bool:
-    """Takes the item size of the first region for both."""
-    return overlap(a, replace(b, itemsize=a.itemsize))
-
-
-def off_by_one(a: Region, b: Region) -> bool:
-    return overlap(a, replace(b, sizes=tuple(max(size - 1, min(size, 1)) for size in b.sizes)))
-
-
-@pytest.mark.parametrize(
-    "planted",
-    [
-        by_interval,
-        by_first_bytes,
-        by_touching_elements,
-        by_divisor,
-        without_empty,
-        without_last_dim,
-        in_elements,
-        off_by_one,
-    ],
-)
-def test_the_pairs_show_a_wrong_decider(planted, pairs):
+@pytest.mark.parametrize("name", PLANTED)
+def test_the_pairs_show_a_wrong_decider(name: str, pairs: list[KnownPair]) -> None:
+    planted = PLANTED[name]
     assert len(wrong(planted, pairs)) > 0.01 * COUNT
     assert wrong(planted, pairs[:500]), "the quick test would miss it"
 

@@ -248,31 +248,9 @@ def differs_in_sum(
     return {"different": True}
 
 
-def equal_where_nan(expected: Tensor, actual: Tensor, tolerance: Tolerance) -> Tensor:
-    return healthy_equal(expected, actual, tolerance) | expected.isnan()
-
-
-def equal_but_for_zeros(expected: Tensor, actual: Tensor, tolerance: Tolerance) -> Tensor:
-    return healthy_equal(expected, actual, replace(tolerance, zero_sign=True))
-
-
-def inputs_apart(program: Program) -> list[Tensor]:
-    return [torch.empty_like(each).copy_(each) for each in input_tensors(program)]
-
-
 def same_inputs_again(program: Program) -> Case:
     tensors = input_tensors(program)
     return Case(ProgramFunction(program), lambda: tensors)
-
-
-def any_failure(program: Program, target: Target, symptom: Symptom) -> bool:
-    return bool(violations(Case.of(program), target))
-
-
-def blames_itself(
-    subject: Case, target: Target, trial: object, violation: Violation
-) -> tuple[Target, Violation]:
-    return target, violation
 
 
 def never_raising(function: Callable[..., object], inputs: Sequence[Tensor]) -> Observation:
@@ -313,7 +291,11 @@ MISTAKES: dict[str, tuple[Any, ...]] = {
         "the next float",
     ),
     "-0.0 equals 0.0": (
-        replaced(values, "equal_elements", equal_but_for_zeros),
+        replaced(
+            values,
+            "equal_elements",
+            lambda a, b, it: healthy_equal(a, b, replace(it, zero_sign=True)),
+        ),
         "the sign of a zero",
     ),
     "every op counts as inexact": (
@@ -321,7 +303,11 @@ MISTAKES: dict[str, tuple[Any, ...]] = {
         "the next float",
     ),
     "NaN equals everything": (
-        replaced(values, "equal_elements", equal_where_nan),
+        replaced(
+            values,
+            "equal_elements",
+            lambda a, b, tolerance: healthy_equal(a, b, tolerance) | a.isnan(),
+        ),
         "a number in place of NaN",
     ),
     "only the bytes of the inputs are compared": (
@@ -330,7 +316,11 @@ MISTAKES: dict[str, tuple[Any, ...]] = {
     ),
     # Inputs that are made wrongly.
     "inputs are made without sharing": (
-        replaced(trial, "input_tensors", inputs_apart),
+        replaced(
+            trial,
+            "input_tensors",
+            lambda it: [torch.empty_like(x).copy_(x) for x in input_tensors(it)],
+        ),
         a_stale_read_of_a_shared_input_is_noticed,
     ),
     "inputs are cloned without sharing": (
@@ -344,11 +334,11 @@ MISTAKES: dict[str, tuple[Any, ...]] = {
     ),
     # A reduction that loses the failure.
     "the predicate ignores the signature": (
-        replaced(failure, "grade", any_failure),
+        replaced(failure, "grade", lambda it, target, _: bool(violations(Case.of(it), target))),
         a_reduced_program_shows_the_bug_that_was_found,
     ),
     "the predicate ignores who is at fault": (
-        replaced(attribution, "at_fault", blames_itself),
+        replaced(attribution, "at_fault", lambda _, target, __, violation: (target, violation)),
         a_bug_is_blamed_on_the_earliest_target,
     ),
     # Errors that get lost.

@@ -60,14 +60,6 @@ def swaps_data(x, y):
     return x.add_(1)
 
 
-def mutates_metadata(x, y):
-    return x.t_(), y + 0
-
-
-def writes_twice(x):
-    return aten.frexp.Tensor_out(x, mantissa=x, exponent=x.view(torch.int32))
-
-
 TWICE = counted(2, 3)
 MASKED, BROADCAST = (counted(2), torch.tensor([True])), "a size is data-dependent"
 BATCHES = torch.ones(3), torch.ones(2, 4, 5), torch.ones(2, 5, 3)
@@ -89,8 +81,12 @@ BATCHES = torch.ones(3), torch.ones(2, 4, 5), torch.ones(2, 5, 3)
             "not in eager",
         ),
         (Unknown(), (counted(3),), "unknown is a higher-order operator"),
-        (mutates_metadata, (TWICE, TWICE), "passed twice, and its metadata is mutated"),
-        (writes_twice, (counted(4),), "writes the same memory"),
+        (lambda x, y: (x.t_(), y + 0), (TWICE, TWICE), "passed twice, and its metadata is mutated"),
+        (
+            lambda x: aten.frexp.Tensor_out(x, mantissa=x, exponent=x.view(torch.int32)),
+            (counted(4),),
+            "writes the same memory",
+        ),
         (lambda x, mask: x.masked_scatter_(mask[mask], x.clone()), MASKED, BROADCAST),
         (lambda x, mask: torch.where(mask[mask], x, 0), MASKED, BROADCAST),
     ],

@@ -175,29 +175,16 @@ _CHANGES_OF_STORES = (
 )
 
 
-def _pipe(path: Path, outside: Path) -> None:
-    os.mkfifo(path)
-
-
-def _link(path: Path, outside: Path) -> None:
-    path.symlink_to(outside / "secret.json")
-
-
-def _loop(path: Path, outside: Path) -> None:
-    path.symlink_to(path.name)
-
-
 def _giant(path: Path, outside: Path) -> None:
     with path.open("wb") as file:
         file.truncate(2**40)  # without blocks on the disk
 
 
-def _folder(path: Path, outside: Path) -> None:
-    path.mkdir()
-
-
-def _endless(path: Path, outside: Path) -> None:
-    path.symlink_to("/dev/zero")
-
-
-TRAPS: tuple[Callable[[Path, Path], None], ...] = (_pipe, _link, _loop, _giant, _folder, _endless)
+TRAPS: dict[str, Callable[[Path, Path], None]] = {
+    "pipe": lambda path, outside: os.mkfifo(path),
+    "link": lambda path, outside: path.symlink_to(outside / "secret.json"),
+    "loop": lambda path, outside: path.symlink_to(path.name),
+    "giant": _giant,
+    "folder": lambda path, outside: path.mkdir(),
+    "endless": lambda path, outside: path.symlink_to("/dev/zero"),
+}

@@ -165,7 +165,7 @@ def test_stores(share, tmp_path, originals, outside, told):
         assert made <= {"run", "joined"}, made
 
 
-@pytest.mark.parametrize("trap", hostile.TRAPS, ids=lambda trap: trap.__name__)
+@pytest.mark.parametrize("trap", hostile.TRAPS.values(), ids=hostile.TRAPS)
 def test_traps(trap, tmp_path, originals, outside, told):
     trap(tmp_path / "trap.json", outside)
     assert told("check", tmp_path / "trap.json", "--in-process") == BAD_INPUT

@@ -45,25 +45,13 @@ def test_every_exception_has_its_reason(tested: Target) -> None:
     assert len(promises) == len(set(promises))
 
 
-def masked(x: Tensor) -> object:
-    return x[x > 2]
-
-
 def read_data(x: Tensor) -> object:
     return x.view(9)[: int(x.sum())]
-
-
-def through_numpy(x: Tensor) -> object:
-    return torch.from_numpy(x.numpy() + 1)
 
 
 def assigns_data(x: Tensor) -> object:
     x.data = x + 1
     return x.sum()
-
-
-def resizes(x: Tensor) -> object:
-    return torch.ops.aten.linspace.out(0, 1, 5, out=x)
 
 
 @torch.library.custom_op("refusals_test::bump", mutates_args=("x",))
@@ -81,10 +69,6 @@ def fused_sgd(x: Tensor) -> None:
     options: dict[str, Any] = dict.fromkeys(("momentum", "weight_decay", "dampening"), 0.0)
     options |= dict.fromkeys(("nesterov", "maximize", "is_first_step"), False)
     torch._fused_sgd_([x], [x + 1], [], lr=1.0, **options)
-
-
-def set_to_second_element(x: Tensor) -> None:
-    torch.ops.aten.set_.source_Tensor_storage_offset(x, x, 1, [1], [1])
 
 
 def write_what_set_left(x: Tensor) -> Tensor:
@@ -154,7 +138,7 @@ Example = tuple[Function, Callable[[], list[Tensor]]]
 # By the name of the refusal: functions, with inputs, that make torch refuse.
 TRIGGERS: dict[str, list[Example]] = {
     "tensor data in a trace": [
-        (through_numpy, lambda: [matrix()]),
+        (lambda x: torch.from_numpy(x.numpy() + 1), lambda: [matrix()]),
         (lambda x: torch.tensor(x.tolist()), lambda: [matrix()]),
     ],
     "compiled code, or a tensor that is no input, in a trace": [
@@ -168,13 +152,18 @@ TRIGGERS: dict[str, list[Example]] = {
     "write through a chain of views with as_strided": [
         (lambda x: x[0].as_strided((2,), (1,)).zero_(), lambda: [matrix()])
     ],
-    "data-dependent shape": [(read_data, lambda: [matrix()]), (masked, lambda: [matrix()])],
+    "data-dependent shape": [
+        (read_data, lambda: [matrix()]),
+        (lambda x: x[x > 2], lambda: [matrix()]),
+    ],
     "data-dependent shape of a custom operator": [
         (torch.ops.refusals_test.positive, lambda: [matrix()])
     ],
     "data-dependent call": [(read_data, lambda: [matrix()])],
     "what no graph of ATen calls shows": [(assigns_data, lambda: [matrix()])],
-    "operator whose schema hides what it writes": [(resizes, lambda: [torch.empty(0)])],
+    "operator whose schema hides what it writes": [
+        (lambda x: torch.ops.aten.linspace.out(0, 1, 5, out=x), lambda: [torch.empty(0)])
+    ],
     "autograd inside of a transform": [
         (squared_gradient, lambda: [matrix()]),
         (lambda x: x.sum().backward(), lambda: [matrix().requires_grad_()]),
@@ -183,7 +172,12 @@ TRIGGERS: dict[str, list[Example]] = {
     "write into an input that overlaps itself": [
         (lambda x: x[0].add_(1), lambda: [torch.ones(2).expand(3, 2)])
     ],
-    "set_ to a place in a storage": [(set_to_second_element, lambda: [torch.ones(2)])],
+    "set_ to a place in a storage": [
+        (
+            lambda x: torch.ops.aten.set_.source_Tensor_storage_offset(x, x, 1, [1], [1]),
+            lambda: [torch.ones(2)],
+        )
+    ],
     "write to memory that set_ took from a tensor": [(write_what_set_left, lambda: [matrix()])],
     "resize_ to a larger size beside views": [(grow_beside_a_view, lambda: [matrix()])],
     "kernel without data that refuses what eager accepts": [
