@@ -146,49 +146,6 @@ def test_random_regions_against_brute_force() -> None:
     assert hard > 0.01 * count  # disjoint elements, though the strides do not show it
 
 
-def random_view(draw: random.Random, tensor: torch.Tensor) -> torch.Tensor:
-    """Two to six view ops; for sizes 0 and 1, most of them do nothing."""
-    for _ in range(draw.randint(2, 6)):
-        dim = draw.randrange(tensor.dim())
-        size = tensor.size(dim)
-        start = draw.randint(0, size // 2)
-        tensor = draw.choice(
-            [
-                tensor.narrow(dim, start, size - start),
-                tensor.narrow(dim, 0, start),
-                tensor.unfold(dim, 1, 2).squeeze(-1) if size else tensor,
-                tensor.unfold(dim, 1, 3).squeeze(-1) if size else tensor,
-                tensor.unfold(dim, 2, 1) if size > 1 else tensor,
-                tensor.transpose(dim, 0),
-                tensor.select(dim, start) if size and tensor.dim() > 1 else tensor,
-                tensor.unsqueeze(0).expand(2, *tensor.shape),
-                tensor.diagonal() if tensor.dim() > 1 else tensor,
-                tensor.view(torch.uint8)
-                if tensor.is_contiguous() and tensor.stride(-1) == 1
-                else tensor,
-            ]
-        )
-    return tensor
-
-
-def test_random_views_of_one_base_against_brute_force() -> None:
-    draw = random.Random(2)
-    overlapping = disjoint = 0
-    while overlapping + disjoint < 10_000:
-        sizes = draw.choice([(30,), (6, 10), (8, 8), (3, 4, 5)])
-        base = torch.zeros(
-            sizes, dtype=draw.choice([torch.bool, torch.int16, torch.float32, torch.complex64])
-        )
-        views = [Region.of(random_view(draw, base)) for _ in range(5)]
-        covered = [set(element_bytes(view)) for view in views]
-        for one, other in itertools.combinations(range(5), 2):
-            expected = not covered[one].isdisjoint(covered[other])
-            assert overlap(views[one], views[other]) == expected, (views[one], views[other])
-            overlapping += expected
-            disjoint += not expected
-    assert min(overlapping, disjoint) > 2_000, (overlapping, disjoint)
-
-
 def large_region(draw: random.Random) -> Region:
     itemsize = draw.choice([1, 2, 4, 8])
     dims = range(draw.randint(1, 4))
