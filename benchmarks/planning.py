@@ -18,7 +18,6 @@ from torch.fx.passes import reinplace as torch_reinplace
 from torch.nn import functional
 
 from aliasproof.ir.errors import UserError
-from aliasproof.reference_pass.capture.footprint import Footprint, footprint
 from aliasproof.reference_pass.memory_plan import plan_memory
 from aliasproof.reference_pass.pipeline import (
     functionalize,
@@ -26,6 +25,7 @@ from aliasproof.reference_pass.pipeline import (
     remove_noops,
     update_metadata,
 )
+from aliasproof.reference_pass.planning.timeline import Footprint, footprint
 from benchmarks.tables import Table
 
 Subject: TypeAlias = tuple[Callable[..., Any], tuple[Tensor, ...]]

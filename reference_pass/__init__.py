@@ -28,8 +28,8 @@ It uses the words of `calls`, which does not import it. Read a file there when y
 The folder `planning` goes on from there. It decides in which memory each result is:
 
 - `noops`: copies that cannot be distinguished from their originals
-- `timeline`, `unread`: how long each storage is live, and how many bytes are live at once; results
-  whose contents nothing reads
+- `timeline`, `unread`: how long each storage is live, how many bytes are live at once, and what a
+  graph allocates; results whose contents nothing reads
 - `destinations`, `offers`, `marks`: where a result could be; marks that record such a destination
   early and are lowered late
 - `join_buffers`: concatenations whose parts are computed in the result itself
@@ -39,8 +39,7 @@ The folder `planning` goes on from there. It decides in which memory each result
 `pipeline` has the passes as users call them, and `memory_plan` those of planning. They combine the
 algorithm with three folders, which the algorithm does not import:
 
-- `capture`: from a function to a graph of ATen calls; for which sizes a graph is right; what a
-  graph allocates
+- `capture`: from a function to a graph of ATen calls; for which sizes a graph is right
 - `eager`: where torch differs from its schemas, as tables, and as one value (`torch_semantics`)
 - `backend`: `torch.compile`; `compiled` is the cache; `building` makes a graph, and the key of the
   properties that it depends on

@@ -44,9 +44,12 @@ from aliasproof.reference_pass.capture.aten_graphs import (
     unchanged,
 )
 from aliasproof.reference_pass.capture.control_flow_calls import functional_branches
-from aliasproof.reference_pass.capture.fake_errors import refusals
-from aliasproof.reference_pass.capture.footprint import footprint
-from aliasproof.reference_pass.capture.function_trace import SizeMode, capture, is_symbolic
+from aliasproof.reference_pass.capture.function_trace import (
+    SizeMode,
+    capture,
+    is_symbolic,
+    refusals,
+)
 from aliasproof.reference_pass.capture.locations import depends_on_location
 from aliasproof.reference_pass.capture.size_guards import LOCATED, guard_sizes
 from aliasproof.reference_pass.conditions import Condition
@@ -64,6 +67,7 @@ from aliasproof.reference_pass.planning.graph_plan import (
 )
 from aliasproof.reference_pass.planning.noops import NoOpRule, erase_noops
 from aliasproof.reference_pass.planning.opaque_calls import with_opaque_calls
+from aliasproof.reference_pass.planning.timeline import footprint
 from aliasproof.reference_pass.rules import RULES, Rules
 
 # All conditions of reinplacing, and all rules of removing no-ops.

@@ -1,4 +1,4 @@
-"""The lists that commands print: contracts, ops, sites, forms of Python, draws, kill matrix."""
+"""The lists that commands print: contracts, known bugs, ops, sites, forms, draws, kill matrix."""
 
 from __future__ import annotations
 
@@ -10,9 +10,17 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.text import Text
 
-from aliasproof.reports.console import new_table, print_heading, print_lines, print_table, table_of
+from aliasproof.reports.console import (
+    counted,
+    new_table,
+    print_heading,
+    print_lines,
+    print_table,
+    table_of,
+)
 
 if TYPE_CHECKING:  # they import torch
+    from aliasproof.corpus.known_bug import KnownBug, PythonBug
     from aliasproof.oracles.contract import Contract
 
 EVERYTHING = ("promises", "everything that eager does", "")
@@ -115,6 +123,22 @@ def contract_json(contract: Contract) -> dict[str, object]:
 
 def _values(clauses: Iterable[object], *names: str) -> list[dict[str, object]]:
     return [{name: getattr(clause, name) for name in names} for clause in clauses]
+
+
+# --- known bugs -----------------------------------------------------------------------------------
+
+
+def print_bugs(console: Console, bugs: Collection[KnownBug | PythonBug]) -> None:
+    """Print one line per bug."""
+    for bug in bugs:
+        line = Text.assemble((bug.identifier, "bold"), f": {bug.title}", (f"  {bug.link}", "dim"))
+        line.rstrip()
+        print_lines(console, line)
+    print_lines(
+        console,
+        f"{counted(len(bugs), 'known bug')} (corpus/bugs/). A finding that vanishes while a bug is"
+        " patched in process is that bug. 'aliasproof known NAME' prints its file.",
+    )
 
 
 # --- op table -------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The progress of a campaign: a live display in a terminal, a line every ten seconds elsewhere.
+"""Progress: a live display in a terminal, a line every ten seconds elsewhere.
 
 Both go to standard error.
 """
@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -24,6 +25,7 @@ from aliasproof.reports.console import (
     clock,
     counted,
     print_lines,
+    print_table,
     shortened,
     table_of,
 )
@@ -179,3 +181,47 @@ def _findings_so_far(campaign: Campaign) -> Text:
         f"; {campaign.reducing} being reduced, {campaign.confirming} being confirmed"
         + "".join(f"; {text}" for text in _known_bugs(campaign)),
     )
+
+
+# --- reduction ------------------------------------------------------------------------------------
+
+
+class StepCost(Protocol):
+    """The candidates that a step tried, how many were accepted, and seconds."""
+
+    candidates: int
+    accepted: int
+    seconds: float
+
+
+def print_steps(console: Console, steps: Mapping[str, StepCost]) -> None:
+    """Print a table with a row per step that tried candidates, in the order of the steps."""
+    rows = (
+        (name.replace("_", " "), str(it.candidates), str(it.accepted), f"{it.seconds:.1f}")
+        for name, it in steps.items()
+    )
+    print_table(console, table_of(("step", "candidates", "accepted", "seconds"), rows))
+
+
+@contextlib.contextmanager
+def print_progress(console: Console) -> Iterator[Callable[[str], None]]:
+    """Show the progress of a reduction: a line that changes, or a new line every ten seconds."""
+    started, drawn = time.monotonic(), -REDRAWN_EVERY
+    every = REDRAWN_EVERY if console.is_terminal else LINE_EVERY
+    with contextlib.ExitStack() as stack:
+        live = Live(console=console, auto_refresh=False, transient=True)
+        if console.is_terminal:
+            stack.enter_context(live)
+
+        def show(status: str) -> None:
+            nonlocal drawn
+            now = time.monotonic() - started
+            if now - drawn < every:
+                return
+            drawn = now
+            if console.is_terminal:
+                live.update(Text(f"{clock(now)}  {status}"), refresh=True)
+            else:
+                print_lines(console, f"{clock(now)}  {status}")
+
+        yield show

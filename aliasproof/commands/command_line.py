@@ -28,7 +28,6 @@ from aliasproof.commands import (
     faults,
     fuzz,
     gate,
-    hunt,
     known,
     merge,
     minimize,
@@ -55,7 +54,7 @@ FOUND, BAD_INPUT, INTERNAL_ERROR = 1, 2, 3
 COMMANDS: Mapping[str, Mapping[Callable[..., object], str]] = {
     "Search": {
         fuzz.fuzz: "Search for miscompiles with random programs.",
-        hunt.hunt: "Search with Python programs as people write them.",
+        fuzz.hunt: "Search with Python programs as people write them.",
         gate.gate: "Run the programs that tell most, and print what changed.",
     },
     "Judge": {

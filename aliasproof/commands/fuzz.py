@@ -1,7 +1,8 @@
-"""The command `fuzz`: options become a plan, then a campaign runs, then its outcome is printed."""
+"""The commands `fuzz` and `hunt`: options become a plan, then a campaign runs, and is printed."""
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import os
 import re
@@ -11,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
@@ -418,3 +419,30 @@ def new_folder(runs: Path) -> Path:
             ) from error
         return folder
     raise AssertionError("itertools.count does not end")
+
+
+# --- hunt -----------------------------------------------------------------------------------------
+
+
+_OF_ATEN = ("language", "device", "group", "rules")  # options of `fuzz` that say nothing here
+
+
+def hunt(**given: Any) -> int:
+    """Search with programs as people write them: modules, gradients, closures, loops, state.
+
+    Each program is called as a user calls it, several times; all that the caller can reach
+    afterwards must be as in eager. What differs is reduced, and its script runs in a fresh process.
+    A finding is a folder with finding.json, issue.md and reproducer.py, which needs torch alone.
+    All is stored at once: a run that was ended or killed goes on where it was, with --run DIR.
+
+    It is fuzz --language python, through aot-eager unless --target names another layer of
+    torch.compile (identity, dynamo, aot-eager, inductor, reference), or your own pass or backend.
+    Exit status: as that of fuzz.
+    """
+    return fuzz(language=PYTHON, **given)
+
+
+_SIGNATURE = inspect.signature(fuzz, eval_str=True)
+_OPTIONS = [it for it in _SIGNATURE.parameters.values() if it.name not in _OF_ATEN]
+hunt.__signature__ = _SIGNATURE.replace(parameters=_OPTIONS)  # type: ignore[attr-defined]
+hunt.__annotations__ = {**get_type_hints(fuzz, include_extras=True)}

@@ -22,9 +22,9 @@ Shown = Annotated[
 
 def known(names: Names = None, target: Shown = None, json: Json = False) -> None:
     """List the known bugs; with names, print their files: program, versions, targets and notes."""
-    from aliasproof.corpus.bug_files import all_bugs
+    from aliasproof.corpus.bug_files import all_bugs, bug_json
     from aliasproof.judge.trial import quiet_torch
-    from aliasproof.reports.known_bug_table import known_bug_json, print_titles
+    from aliasproof.reports.listings import print_bugs
     from aliasproof.targets.names import refuse_unknown
 
     if target is not None:
@@ -37,9 +37,9 @@ def known(names: Names = None, target: Shown = None, json: Json = False) -> None
     bugs = [known[name] for name in names or known]
     bugs = [bug for bug in bugs if target is None or target in bug.targets]
     if json:
-        write_json({"known": [known_bug_json(bug) for bug in bugs]})
+        write_json({"known": [bug_json(bug) for bug in bugs]})
     elif names:
         texts = (bug.file.read_text(encoding="utf-8") for bug in bugs)
         print_exactly(results(), "\n".join(texts).rstrip("\n"))
     else:
-        print_titles(results(), bugs)
+        print_bugs(results(), bugs)

@@ -56,6 +56,7 @@ import torch
 from aliasproof.corpus.conditions import Condition, condition_of
 from aliasproof.corpus.known_bug import FOLDER, KnownBug, Mark, PythonBug, ShownDifference
 from aliasproof.ir.errors import UserError, did_you_mean
+from aliasproof.ir.ordinary_syntax import ordinary_inputs, ordinary_source, with_short_names
 from aliasproof.ir.parsing import parse_source
 from aliasproof.ir.program import Input, Program, Storage
 from aliasproof.ir.python_program import PythonProgram
@@ -134,6 +135,26 @@ def _read_all() -> list[KnownBug | PythonBug]:
         if first.identifier == second.identifier:
             raise UserError(f"{second.file}: {first.file} has this name, too; choose another")
     return bugs
+
+
+def bug_json(bug: KnownBug | PythonBug) -> dict[str, object]:
+    """A known bug as JSON values."""
+    return {
+        "identifier": bug.identifier,
+        "title": bug.title,
+        "link": bug.link or None,
+        "versions": list(bug.versions),
+        "targets": list(bug.targets),
+        "vector bits": list(bug.vector_bits) if isinstance(bug, KnownBug) else [],
+        "patchable": isinstance(bug, KnownBug) and bug.patch is not None,
+        "program": _program(bug) if isinstance(bug, KnownBug) else bug.program.source,
+    }
+
+
+def _program(bug: KnownBug) -> str:
+    """The program and its inputs, whose sharing is a part of the bug."""
+    program = with_short_names(bug.program)
+    return f"{ordinary_source(program, near=True)}\n{ordinary_inputs(program, near=True)}".strip()
 
 
 def read_bug(path: Path, layer: str = "") -> KnownBug | PythonBug:

@@ -45,7 +45,7 @@ from aliasproof.reports.console import (
 from aliasproof.reports.differences import print_rows, print_violation
 from aliasproof.reports.node_lines import NodeLine, ShownLayout
 from aliasproof.reports.program_code import print_program
-from aliasproof.reports.reduction_table import print_steps
+from aliasproof.reports.progress import print_steps
 from aliasproof.reports.run_report import Status
 from aliasproof.reports.side_by_side import rows
 from aliasproof.reports.verdict_table import report_json

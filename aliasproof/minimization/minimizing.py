@@ -62,7 +62,7 @@ from aliasproof.reports.console import (
     results,
     write_json,
 )
-from aliasproof.reports.reduction_table import print_progress, print_steps
+from aliasproof.reports.progress import print_progress, print_steps
 from aliasproof.targets.registry import backend_source
 from aliasproof.targets.user_names import code_name, grant
 from aliasproof.user_code import user_file

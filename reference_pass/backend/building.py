@@ -50,7 +50,6 @@ from aliasproof.reference_pass.backend.observed_run import Observed
 from aliasproof.reference_pass.backend.partitioning import SavesOverwrittenError
 from aliasproof.reference_pass.calls.graphs import copied
 from aliasproof.reference_pass.capture.aten_graphs import is_aten, normalise
-from aliasproof.reference_pass.capture.footprint import has_higher_peak
 from aliasproof.reference_pass.capture.function_trace import capture
 from aliasproof.reference_pass.capture.locations import depends_on_location
 from aliasproof.reference_pass.capture.size_guards import writes_inputs
@@ -68,6 +67,7 @@ from aliasproof.reference_pass.pipeline import (
     last_pass,
     run_passes,
 )
+from aliasproof.reference_pass.planning.timeline import has_higher_peak
 
 _log = logging.getLogger(__name__)
 

@@ -20,8 +20,8 @@ from aliasproof.reference_pass.backend.differentiation import Runnable
 from aliasproof.reference_pass.backend.input_layouts import InputLayout, OffsetInStorage
 from aliasproof.reference_pass.backend.observed_run import Observed
 from aliasproof.reference_pass.calls.graphs import copied
-from aliasproof.reference_pass.capture.footprint import footprint
 from aliasproof.reference_pass.capture.size_guards import SizeGuards
+from aliasproof.reference_pass.planning.timeline import footprint
 
 # The symbolic types of torch have no common base but `object`.
 _SYMBOLS = (torch.SymInt, torch.SymFloat, torch.SymBool)

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from aliasproof.reference_pass.capture.footprint import Footprint
+from aliasproof.reference_pass.planning.timeline import Footprint
 from benchmarks import planning
 from benchmarks.__main__ import BENCHMARKS, main
 from benchmarks.tables import Table, as_json, plain

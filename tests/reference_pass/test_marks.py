@@ -14,7 +14,7 @@ from aliasproof.reference_pass import (
     plan_memory,
     remove_noops,
 )
-from aliasproof.reference_pass.capture.footprint import footprint
+from aliasproof.reference_pass.planning.timeline import footprint
 
 aten = torch.ops.aten
 

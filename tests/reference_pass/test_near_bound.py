@@ -20,10 +20,10 @@ from aliasproof.ir.eager_call import tensors_in
 from aliasproof.ir.execution import as_graph
 from aliasproof.ir.program import Program
 from aliasproof.ir.values import input_tensors
-from aliasproof.reference_pass.capture.footprint import footprint
 from aliasproof.reference_pass.exceptions import Refused
 from aliasproof.reference_pass.memory_plan import plan_memory
 from aliasproof.reference_pass.pipeline import functionalize, reinplace, remove_noops
+from aliasproof.reference_pass.planning.timeline import footprint
 
 PROGRAMS = 20  # of each seed
 COPIES = ("cat", "stack", "constant_pad_nd", "clone", "lift_fresh_copy", "copy", "index_put")

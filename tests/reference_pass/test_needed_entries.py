@@ -29,7 +29,7 @@ from aliasproof.ir.program import Program
 from aliasproof.ir.serialization import from_json
 from aliasproof.ir.values import input_tensors
 from aliasproof.reference_pass import Refused, calls, eager, pipeline
-from aliasproof.reference_pass.capture.footprint import Footprint, footprint
+from aliasproof.reference_pass.planning.timeline import Footprint, footprint
 from aliasproof.targets.tracing import untraced
 from tests.reference_pass.scene import Program as Runnable
 from tests.reference_pass.scene import afresh, seen_afresh

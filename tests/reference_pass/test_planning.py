@@ -31,12 +31,17 @@ from aliasproof.reference_pass import (
 from aliasproof.reference_pass.backend.compiled import Compiled
 from aliasproof.reference_pass.backend.observed_run import Observed
 from aliasproof.reference_pass.calls.operator_forms import is_pointwise, out_form
-from aliasproof.reference_pass.capture.footprint import Footprint, footprint
 from aliasproof.reference_pass.capture.function_trace import capture
 from aliasproof.reference_pass.eager.other_names import _is_composite, replace_names
 from aliasproof.reference_pass.pipeline import metadata_is_true
 from aliasproof.reference_pass.planning.destinations import kernel_into
-from aliasproof.reference_pass.planning.timeline import lifetimes, live_bytes, peaks
+from aliasproof.reference_pass.planning.timeline import (
+    Footprint,
+    footprint,
+    lifetimes,
+    live_bytes,
+    peaks,
+)
 from benchmarks.models import bytes_of
 from tests.reference_pass.graphs import calling
 from tests.reference_pass.scene import assert_right, names, programs_of, violations
