@@ -12,9 +12,9 @@ A missed opportunity is not a bug, so it has a report of its own.
 from __future__ import annotations
 
 import copy
-import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import TypeAlias
 
 import torch
@@ -156,9 +156,7 @@ class _Interpreter(fx.Interpreter):
 def _captured_tensors(module: fx.GraphModule) -> dict[str, torch.Tensor]:
     """The tensors of a module that its graph uses, by name."""
     names = (str(node.target) for node in module.graph.find_nodes(op="get_attr"))
-    attributes: dict[str, object] = {
-        name: functools.reduce(getattr, name.split("."), module) for name in names
-    }
+    attributes: dict[str, object] = {name: attrgetter(name)(module) for name in names}
     return {name: value for name, value in attributes.items() if isinstance(value, torch.Tensor)}
 
 

@@ -12,6 +12,7 @@ import contextlib
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import torch
@@ -435,9 +436,7 @@ class _Runner:
         for node in self.graph.graph.find_nodes(op="get_attr"):
             # A missing attribute is an error of its node, once the run reaches this node.
             with contextlib.suppress(AttributeError):
-                attributes[node] = functools.reduce(
-                    getattr, str(node.target).split("."), self.graph
-                )
+                attributes[node] = attrgetter(str(node.target))(self.graph)
         return dict(zip(attributes, clone_inputs(list(attributes.values())), strict=True))
 
     def _call(self, node: fx.Node, args: Any, kwargs: Mapping[str, Any]) -> NodeCall | None:

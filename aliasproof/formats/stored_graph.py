@@ -11,6 +11,7 @@ import math
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -300,7 +301,7 @@ def _lines(value: Any, indent: str = "") -> str:
 def _module_to_json(module: fx.GraphModule, layouts: _Layouts) -> dict[str, Any]:
     constants, graphs = {}, {}
     for node in module.graph.find_nodes(op="get_attr"):
-        name, value = str(node.target), _attribute(module, str(node.target))
+        name, value = str(node.target), attrgetter(str(node.target))(module)
         if isinstance(value, fx.GraphModule):
             graphs[name] = _module_to_json(value, layouts)
         elif isinstance(value, torch.Tensor):
@@ -309,12 +310,6 @@ def _module_to_json(module: fx.GraphModule, layouts: _Layouts) -> dict[str, Any]
             raise UserError(f"a stored graph cannot have a constant of {type(value).__name__}")
     nodes = [_node_to_json(node) for node in module.graph.nodes]
     return {"constants": constants, "graphs": graphs, "nodes": nodes}
-
-
-def _attribute(owner: Any, path: str) -> Any:
-    for part in path.split("."):
-        owner = getattr(owner, part)
-    return owner
 
 
 def _from_json(data: object, storages: Sequence[torch.Tensor]) -> StoredGraph:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -88,10 +89,7 @@ _QUANTIZED = {torch.qint8, torch.quint8, torch.qint32, torch.quint4x2, torch.qui
 
 def attribute(node: fx.Node) -> Any:
     """The attribute of the module that a get_attr node names."""
-    value: Any = node.graph.owning_module
-    for name in str(node.target).split("."):
-        value = getattr(value, name)
-    return value
+    return attrgetter(str(node.target))(node.graph.owning_module)
 
 
 def fake_on(
