@@ -13,6 +13,7 @@ from aliasproof.commands.options import (
     MovedTo,
     Rtol,
     Workers,
+    above_zero,
     argument,
     option,
     require_writable,
@@ -72,7 +73,7 @@ Repeat = Annotated[
     int,
     whole_number("Try each candidate N times: a flaky failure is reported, and reduced.", 1),
 ]
-CandidateLimit = Annotated[float, option("SECONDS", "Time limit per candidate.")]
+CandidateLimit = Annotated[float, above_zero("SECONDS", "Time limit per candidate.")]
 
 
 def minimize(

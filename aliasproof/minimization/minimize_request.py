@@ -84,10 +84,6 @@ class MinimizeOptions:
             raise UserError(f"--finding {self.finding}: it exists; name a new folder")
         if self.interesting is not None and request.oracle is not None:
             raise UserError("--oracle belongs to --target; with --interesting, the script decides")
-        if self.workers is not None and self.workers < 1:
-            raise UserError(f"--workers {self.workers}: give at least 1")
-        if not 0 < self.limit < float("inf"):
-            raise UserError(f"--limit {self.limit:g}: give a number above 0")
         if self.interesting is not None and not os.access(self.interesting, os.X_OK):
             raise UserError(f"{self.interesting} is not an executable file; try chmod +x")
         if self.output is not None and self.output.suffix not in (".py", ".json"):
