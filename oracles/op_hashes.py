@@ -138,11 +138,6 @@ def product(memory: HashedMemory, left: torch.Tensor, right: torch.Tensor) -> Ar
     return mix_hashes(np.asarray(start + both))
 
 
-def is_plain_sum(given: dict[str, Any]) -> bool:
-    """Whether neither the product nor the addend has a factor."""
-    return bool(given.get("alpha", 1) == 1 and given.get("beta", 1) == 1)
-
-
 # --- selections -----------------------------------------------------------------------------------
 #
 # `hashes_of_selection`: ops that return elements of their operands, constants, or sums of elements.
@@ -410,7 +405,7 @@ class OpHashes:
             return [self._product(op, given, results[0])]
         if op is aten.native_dropout.default and (given["p"] == 0 or given["train"] is False):
             return self._dropout_without_drops(given, *results)
-        if op in WITH_ADDEND and is_plain_sum(given):
+        if op in WITH_ADDEND and given.get("alpha", 1) == given.get("beta", 1) == 1:
             return [self._with_addend(op, given, results[0])]
         if len(results) == 1 and (by_law := self._by_law(op, given, results[0])) is not None:
             return [by_law]

@@ -110,12 +110,6 @@ def digests(elements: Array) -> Array:
 # --- bytes and bits -------------------------------------------------------------------------------
 
 
-def of_storage(storage: torch.UntypedStorage) -> Array:
-    """The hashes of a storage whose data depend on no input."""
-    # A copy, since torch does not resize a storage that numpy shares.
-    return of_bytes(bytes_of(storage).cpu().clone().numpy())
-
-
 def of_constant(tensor: torch.Tensor) -> Array:
     """The hashes of a tensor whose data depend on no input: its sizes, then the bytes."""
     if tensor._is_zerotensor():  # forward mode's placeholder for a missing tangent has no memory
@@ -298,7 +292,9 @@ class HashedMemory:
         """The hashes of a storage, one per byte."""
         stored = self._storages.get(storage._cdata)
         if stored is None:  # not an input and not made in the run: a constant
-            stored = self._storages[storage._cdata] = HashedStorage(storage, of_storage(storage))
+            # A copy, since torch does not resize a storage that numpy shares.
+            hashes = of_bytes(bytes_of(storage).cpu().clone().numpy())
+            stored = self._storages[storage._cdata] = HashedStorage(storage, hashes)
         if storage.nbytes() > stored.hashes.size:  # it was resized
             stored.hashes = extend_hashes(stored.hashes, storage.nbytes(), self.seed)
         return stored.hashes

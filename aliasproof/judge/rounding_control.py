@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
@@ -22,7 +22,7 @@ from aliasproof.corpus.patches.dynamo import write_to_float64_number
 from aliasproof.eager.rounding import FusedRounding, any_is
 from aliasproof.eager.trace import Trace
 from aliasproof.ir.errors import InternalError, Rejected
-from aliasproof.ir.program import Argument, Instruction, Program
+from aliasproof.ir.program import Instruction, Program
 from aliasproof.ir.storages import StorageSet, bytes_of
 from aliasproof.ir.values import move_to_storage
 from aliasproof.oracles.judge import Judgement
@@ -116,11 +116,12 @@ def without_narrow_conversions(program: Program) -> Program:
 def _wide_call(call: Instruction) -> Instruction:
     if call.op == "aten.view.dtype":
         return call
-    kwargs = tuple((name, _wide_argument(value)) for name, value in call.kwargs)
-    return replace(call, args=tuple(map(_wide_argument, call.args)), kwargs=kwargs)
+    kwargs = tuple((name, wide_argument(value)) for name, value in call.kwargs)
+    return replace(call, args=tuple(map(wide_argument, call.args)), kwargs=kwargs)
 
 
-def _wide_argument(value: Argument) -> Argument:
+def wide_argument(value: Any) -> Any:
+    """The dtype that replaces a dtype; any other value unchanged."""
     return wide_dtype(value) if isinstance(value, torch.dtype) else value
 
 

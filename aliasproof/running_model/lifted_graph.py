@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from torch import fx
 from torch.fx.node import map_aggregate
 from torch.utils.checkpoint import checkpoint
 
-from aliasproof.judge.rounding_control import wide_dtype
+from aliasproof.judge.rounding_control import wide_argument
 from aliasproof.targets.tracing import copied
 
 _CONVERSIONS = ("float", "half", "bfloat16")
@@ -41,9 +42,9 @@ class LiftedGraph:
         made = snapshot(module)
         uses: dict[str, list[fx.Node]] = {}
         for node in made.graph.find_nodes(op="get_attr"):
-            if isinstance(_attribute(module, str(node.target)), torch.Tensor):
+            if isinstance(attrgetter(str(node.target))(module), torch.Tensor):
                 uses.setdefault(str(node.target), []).append(node)
-        captured = {name: _attribute(module, name) for name in _in_order(module, uses)}
+        captured = {name: attrgetter(name)(module) for name in _in_order(module, uses)}
         fakes: list[object] = []
         with made.graph.inserting_before(next(iter(made.graph.nodes))):
             inputs = {name: made.graph.placeholder(uses[name][0].name) for name in captured}
@@ -77,7 +78,9 @@ def snapshot(module: fx.GraphModule) -> fx.GraphModule:
         setattr(root, name, value)
     for node in module.graph.nodes:
         if node.op in ("get_attr", "call_module"):
-            _set(root, str(node.target), _attribute(module, str(node.target)))
+            part = attrgetter(str(node.target))(module)
+            part = snapshot(part) if isinstance(part, fx.GraphModule) else part
+            _set(root, str(node.target), part)
     made = copied(module.graph, root)
     made.meta = dict(module.meta)
     return made
@@ -90,20 +93,10 @@ def without_narrow_conversions(module: fx.GraphModule) -> fx.GraphModule:
             if node.target in _CONVERSIONS and node.op == "call_method":
                 node.target = "double"
             elif node.target not in ("view", torch.ops.aten.view.dtype):  # these reinterpret bits
-                node.args = map_aggregate(node.args, _wide_argument)
-                node.kwargs = map_aggregate(node.kwargs, _wide_argument)
+                node.args = map_aggregate(node.args, wide_argument)
+                node.kwargs = map_aggregate(node.kwargs, wide_argument)
         part.recompile()
     return module
-
-
-def _wide_argument(value: Any) -> Any:
-    return wide_dtype(value) if isinstance(value, torch.dtype) else value
-
-
-def _attribute(owner: Any, path: str) -> Any:
-    for part in path.split("."):
-        owner = getattr(owner, part)
-    return snapshot(owner) if isinstance(owner, fx.GraphModule) else owner
 
 
 def _set(root: torch.nn.Module, path: str, value: Any) -> None:

@@ -5,7 +5,6 @@ A user's own pass, backend or `Target` is a target, too (`aliasproof/targets/use
 
 from __future__ import annotations
 
-import functools
 import json
 import pkgutil
 from collections.abc import Callable, Sequence
@@ -191,16 +190,6 @@ def is_own(name: str) -> bool:
 SymbolicBuild: TypeAlias = Callable[[Function, Sequence[torch.Tensor]], Function]
 
 
-def _identity(function: Function, fakes: Sequence[torch.Tensor]) -> Function:
-    return function
-
-
-def _symbolic(
-    build: Callable[..., Build], function: Function, fakes: Sequence[torch.Tensor]
-) -> Function:
-    return build(function, fakes, Tracing(symbolic=True)).function
-
-
 def symbolic_build(name: str) -> SymbolicBuild | None:
     """The build of a target; None if it has none, and then `prove` returns unknown.
 
@@ -209,5 +198,6 @@ def symbolic_build(name: str) -> SymbolicBuild | None:
     base = name.removesuffix(":symbolic")
     plain = OWN.get(base) or TARGETS.get(base)
     if plain is None or plain.own(variants.SYMBOLIC) is None:
-        return _identity if base == "identity" else None
-    return functools.partial(_symbolic, plain.build)
+        return (lambda function, fakes: function) if base == "identity" else None
+    build: Callable[..., Build] = plain.build
+    return lambda function, fakes: build(function, fakes, Tracing(symbolic=True)).function

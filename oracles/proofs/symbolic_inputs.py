@@ -267,10 +267,8 @@ class SymbolicInputs:
             allowed = self.env.var_to_range[symbol]
             # Torch narrows these ranges itself, for example after a guard `size >= 3`.
             most = None if not allowed.upper.is_Integer else int(allowed.upper)
-            ranges[name] = (
-                max(low, int(allowed.lower)),
-                min(high, most, key=_unbounded_last) if most is not None else high,
-            )
+            bounds = [bound for bound in (high, most) if bound is not None]
+            ranges[name] = max(low, int(allowed.lower)), min(bounds, default=None)
         guards = [guard.expr.xreplace(self.names) for guard in self.env.guards]
         # Symbols that torch found to equal an expression, and replaced everywhere.
         equal = {
@@ -343,7 +341,3 @@ def _on_symbols(mode: FakeTensorMode) -> Iterator[None]:
 def _in_short(error: BaseException) -> str:
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0][:200]}" if lines else type(error).__name__
-
-
-def _unbounded_last(bound: int | None) -> float:
-    return math.inf if bound is None else bound

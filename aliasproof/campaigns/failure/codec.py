@@ -21,7 +21,10 @@ from aliasproof.judge.attribution import Symptom
 _FORMS: dict[Any, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
     Program: (to_json, from_json),
     PythonProgram: (lambda it: it.source, lambda data: PythonProgram(str(data))),
-    P: (lambda it: _FORMS[type(it)][0](it), lambda data: decoded(_language_of(data), data)),
+    P: (
+        lambda it: _FORMS[type(it)][0](it),
+        lambda data: decoded(PythonProgram if isinstance(data, str) else Program, data),
+    ),
     Symptom: (lambda it: [it.target, it.oracle, it.kind], lambda data: Symptom(*map(str, data))),
     range: (lambda it: [it.start, it.stop], lambda data: range(*map(int, data))),
     frozenset[int]: (sorted, lambda data: frozenset(map(int, data))),
@@ -68,10 +71,6 @@ def decoded(kind: Any, data: Any) -> Any:
     if origin is not None:  # a mapping
         return {decoded(of[0], key): decoded(of[1], item) for key, item in data.items()}
     return kind(data)
-
-
-def _language_of(data: Any) -> type:
-    return PythonProgram if isinstance(data, str) else Program
 
 
 def _has_fields(kind: Any) -> bool:
