@@ -91,12 +91,7 @@ def _single(folder: Path) -> KeptCase:
 
 
 def _text(file: Path) -> str:
-    if not file.is_file():
-        return ""
-    try:
-        return printable(read_text(file, within=file.parent))
-    except (OSError, ValueError) as error:
-        raise UserError(f"{file} cannot be read: {error}") from error
+    return printable(read_text(file, within=file.parent)) if file.is_file() else ""
 
 
 @dataclass(slots=True)

@@ -1,7 +1,7 @@
-"""Reading the text of a stored file (a program, a finding, a run), and errors of writing one.
+"""Reading and writing the text of a stored file: a program, a finding, a run.
 
-Such a file can come from anywhere. It may be a pipe without an end, a device, gigabytes, or a link
-to a file that the reader did not mean to read.
+A file that is read can come from anywhere. It may be a pipe without an end, a device, gigabytes, or
+a link to a file that the reader did not mean to read.
 """
 
 from __future__ import annotations
@@ -41,6 +41,19 @@ def read_text(path: Path, *, within: Path | None = None) -> str:
         raise UserError(
             f"{path} is not text in UTF-8: {error.reason} at byte {error.start}"
         ) from error
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file atomically: a reader sees all of it or none of it."""
+    # In the same folder, since a file can only be renamed within one file system.
+    partial = path.with_name(path.name + ".partial")
+    partial.unlink(missing_ok=True)  # it may be a link
+    with partial.open("x", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        # Without it, a file system may store the new name before the contents.
+        os.fsync(file.fileno())
+    partial.replace(path)
 
 
 @contextlib.contextmanager

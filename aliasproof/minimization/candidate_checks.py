@@ -28,7 +28,7 @@ from aliasproof.ir.printing import inputs_source, source
 from aliasproof.ir.program import Program
 from aliasproof.ir.python_program import AnyProgram, P, PythonProgram
 from aliasproof.ir.serialization import dumps
-from aliasproof.ir.stored_text import read_text, writing
+from aliasproof.ir.stored_text import read_text, write_text, writing
 from aliasproof.processes.interrupts import raise_interrupt, signal_handler
 from aliasproof.processes.isolation import CPU, Isolated, Limits
 from aliasproof.processes.outcome import Death, Outcome, Raised, Returned
@@ -231,9 +231,7 @@ class RememberedCheck:
         with writing(f"--resume {path}"):
             # The file is rewritten: a killed process may have left a partial line.
             lines = [json.dumps(question), *(f"{digest} {it}" for digest, it in answers.items())]
-            partial = path.with_name(f"{path.name}.partial")
-            partial.write_text("\n".join(lines) + "\n", encoding="utf-8")
-            partial.replace(path)
+            write_text(path, "\n".join(lines) + "\n")
             file = path.open("a", encoding="utf-8")
         with file:
             yield cls(check, answers, _file=file)

@@ -20,7 +20,7 @@ from aliasproof.campaigns.failure.failure import Kept
 from aliasproof.campaigns.failure.finding import Finding, is_of_python, sized
 from aliasproof.campaigns.publish.issue_text import BY_FUZZER
 from aliasproof.campaigns.publish.publisher import publish_finding
-from aliasproof.campaigns.store.run_folder import MARK, locate, read_finding, write_text
+from aliasproof.campaigns.store.run_folder import MARK, locate, read_finding
 from aliasproof.corpus.bug_files import known_bugs
 from aliasproof.formats.stored_graph import about_graph, is_stored_graph
 from aliasproof.ir.devices import require_device
@@ -28,7 +28,7 @@ from aliasproof.ir.errors import Rejected, UserError
 from aliasproof.ir.program import Program
 from aliasproof.ir.python_program import AnyProgram, P, PythonProgram
 from aliasproof.ir.serialization import dumps, to_json
-from aliasproof.ir.stored_text import writing
+from aliasproof.ir.stored_text import write_text, writing
 from aliasproof.judge.attribution import Symptom
 from aliasproof.judge.python_case import EAGER
 from aliasproof.minimization.candidate_checks import (

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import shlex
 import shutil
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -28,7 +27,7 @@ from aliasproof.campaigns.store.store_schema import NAME as STORE
 from aliasproof.ir.errors import UserError, did_you_mean, printable_json, shown
 from aliasproof.ir.program import Program
 from aliasproof.ir.serialization import dumps, loads
-from aliasproof.ir.stored_text import read_text
+from aliasproof.ir.stored_text import read_text, write_text
 from aliasproof.targets.registry import user_code
 
 RUNS = Path("runs")
@@ -226,19 +225,6 @@ def show_command(folder: Path, target: str) -> str:
     """The command that shows a finding. User code has to be named, since that imports it."""
     named = [] if user_code(target) is None else ["--target", target]
     return shlex.join(["aliasproof", "show", str(folder), *named])
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a file atomically: a reader sees all of it or none of it."""
-    # In the same folder, since a file can only be renamed within one file system.
-    partial = path.with_name(path.name + ".partial")
-    partial.unlink(missing_ok=True)  # it may be a link
-    with partial.open("x", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        # Without it, a file system may store the new name before the contents.
-        os.fsync(file.fileno())
-    partial.replace(path)
 
 
 def stored_plan(folder: Path) -> Plan | None:
