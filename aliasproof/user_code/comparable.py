@@ -225,8 +225,11 @@ class Comparable:
         self.output_names = tuple(name for name, _ in left)
         # The caller passed these tensors, not the leaves of autograd.
         back = {id(leaf): passed[index] for index, leaf in parameters.items()}
-        # If autograd ran inside, it is not part of the comparison.
-        outputs = [self._comparable(back.get(id(leaf), leaf), not given) for _, leaf in left]
+        # If autograd ran inside, it is not part of the comparison. A tensor that is left at two
+        # places is detached once, since it must stay one object.
+        own = {id(leaf): back.get(id(leaf), leaf) for _, leaf in left}
+        compared = {key: self._comparable(leaf, not given) for key, leaf in own.items()}
+        outputs = [compared[id(leaf)] for _, leaf in left]
         return UserRun(used, [leaf for _, leaf in left], outputs)
 
     def _replacing(

@@ -321,6 +321,18 @@ def test_inputs_that_require_gradients_but_need_none():
 # --- second inputs --------------------------------------------------------------------------------
 
 
+def test_a_result_with_gradients_that_is_left_twice_stays_one_object():
+    """Each place is detached for the comparison, which must not make two objects of one."""
+
+    def step(weight, state, x):
+        state["h"] = torch.tanh(weight * x)
+        return state["h"], state
+
+    inputs = torch.ones(3, requires_grad=True), {"h": torch.zeros(3)}, torch.ones(3)
+    result = check(step, inputs, "dynamo", grad=False).results["dynamo"]
+    assert result.reports["objects"].verdict is Verdict.HOLDS
+
+
 def test_second_inputs_may_share_one_tensor():
     once = torch.zeros(2)
     given = (torch.zeros(2), torch.ones(2))
