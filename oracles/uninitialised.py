@@ -28,6 +28,8 @@ def judge(contract: Contract, eager: Observation, target: Observation, trace: Tr
             "with one pattern": str(found.values[0]),
             "with another": str(found.values[1]),
         }
+        if found.picture:
+            evidence["picture"] = found.picture
         shown = Violation("uninitialised", KIND, found.place, evidence)
         differences.append(Difference(Promise.INITIALISED, shown))
     return contract.report(differences, trace)

@@ -241,7 +241,10 @@ def _print_eager(console: Console, eager: EagerResult) -> None:
 
 
 ON_MEMORY = ("bounds", "uninitialised")
-UNWATCHED = "no buffers of code that Inductor generated were watched"
+UNWATCHED = (
+    "no buffers of code that Inductor generated were watched (those of AOTInductor and cpp_wrapper"
+    " are allocated in C++)"
+)
 
 
 def _reasons(results: Mapping[str, TargetResult]) -> list[str]:

@@ -107,7 +107,7 @@ class _Buffer:
         before, behind = (
             "".join("X" if byte != pattern else "." for byte in zone) for zone in self.zones()
         )
-        inside = f"{self.name()}: {self.size} bytes"
+        inside = f"{self.size} bytes"  # without its name, which a report may replace
         line = f"{before[-EDGE:]}|{inside}|{behind[:EDGE]}"
         first = int(written[0])
         left = EDGE + first if first < 0 else EDGE + len(inside) + 2 + first
@@ -125,6 +125,7 @@ class Dependent:
     index: list[int]
     count: int
     values: tuple[object, object]  # with the first pattern, and with the second
+    picture: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,4 +310,8 @@ def first_dependent(place: str, one: torch.Tensor, other: torch.Tensor) -> Depen
         return None
     index = wrong[0]
     values = one[tuple(index)].item(), other[tuple(index)].item()
-    return Dependent(place, index, len(wrong), values)
+    cells = "".join("X" if cell else "." for cell in (~same).flatten().tolist())
+    first = cells.index("X")
+    start = max(0, first - EDGE)
+    picture = f"{cells[start : first + EDGE]}\n{' ' * (first - start)}^ element {first}"
+    return Dependent(place, index, len(wrong), values, picture)

@@ -61,6 +61,11 @@ def test_bytes_around_a_buffer_are_reported(first, count, side, distance) -> Non
     assert (written.side, written.distance, written.nbytes) == (side, distance, count)
     assert written.picture.count("X") == (count if distance < 32 else 0)
     assert f"byte {first + count - 1 if first < 0 else first} of the buffer" in written.picture
+    line, below = written.picture.splitlines()
+    # A report names an input otherwise, which must not move the line against its mark.
+    assert written.name not in line
+    if distance < 32:
+        assert below.index("^") == (line.rindex("X") if first < 0 else line.index("X"))
 
 
 def test_what_is_written_into_a_freed_buffer_is_reported() -> None:
@@ -148,3 +153,8 @@ def test_rounding_is_no_dependence_on_memory() -> None:
     found = first_dependent("output 0", one, torch.tensor([1.0, 2.0]))
     assert found is not None
     assert (found.index, found.count) == ([1], 1)
+    assert found.picture == ".X\n ^ element 1"
+    ones = torch.ones(10, 10)
+    found = first_dependent("output 0", ones, ones.clone().index_fill_(1, torch.tensor(9), 2))
+    assert found is not None
+    assert found.picture.splitlines()[0] == (".........X" * 10)[:41]
