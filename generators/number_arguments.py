@@ -293,6 +293,18 @@ def new_shape(draft: Draft) -> Argument:
     return draft.pick.one(shapes)
 
 
+def shape_of_copy(draft: Draft) -> Argument:
+    """Another shape with the same number of elements, each size given."""
+    shape = new_shape(draft)
+    return (draft.self.numel(),) if shape == (-1,) else shape
+
+
+def strides_of_copy(draft: Draft) -> Argument:
+    """Strides of a dense tensor of these sizes, its dimensions in either order."""
+    sizes = tuple(draft.self.shape)
+    return draft.pick.one((dense_strides(sizes[::-1])[::-1], dense_strides(sizes)))
+
+
 def strides_of_reshape(draft: Draft) -> Argument:
     """The strides that a view of the first tensor has with the sizes drawn."""
     sizes = [size for size in draft.elements("size") if isinstance(size, int)]

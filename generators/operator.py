@@ -123,8 +123,8 @@ def line(
     name: str, dtypes: Callable[[torch.dtype], bool] = any_dtype, /, **drawers: Drawer
 ) -> Operator:
     """A line of the table. Raises `UserError` if an argument of the op has no drawer."""
-    arguments = drawn_arguments(f"aten.{name}", drawers)
-    return Operator(f"aten.{name}", dtypes, arguments)
+    full = name if name.startswith("prims.") else f"aten.{name}"
+    return Operator(full, dtypes, drawn_arguments(full, drawers))
 
 
 def lines(

@@ -72,7 +72,7 @@ MoveRule: TypeAlias = Callable[[HashedMemory, Mapping[str, Any], torch.Tensor], 
 
 def in_order(memory: HashedMemory, given: Mapping[str, Any], result: torch.Tensor) -> Array:
     """All elements in row-major order, in the sizes of the result."""
-    moved = memory.read_as(given["self"], result.dtype)
+    moved = memory.read_as(given["self"] if "self" in given else given["a"], result.dtype)
     if moved.shape[:-1] == tuple(result.shape):
         return moved
     return moved.reshape(*result.shape, result.element_size())
@@ -98,7 +98,8 @@ def _conjugate(memory: HashedMemory, given: Mapping[str, Any], result: torch.Ten
 MOVES: dict[str, MoveRule] = {
     **dict.fromkeys(("clone", "_to_copy", "lift_fresh_copy", "_reshape_copy"), in_order),
     **dict.fromkeys(("contiguous", "positive", "resolve_conj", "resolve_neg"), in_order),
-    "_unsafe_view": in_order,
+    **dict.fromkeys(("_unsafe_view", "convert_element_type", "copy_strided"), in_order),
+    **dict.fromkeys(("reshape", "collapse"), in_order),  # of prims
     "fill": _fill_rule,
     "neg": _negative,
     "conj_physical": _conjugate,

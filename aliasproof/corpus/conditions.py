@@ -189,7 +189,7 @@ def relayouts_what_it_writes(program: Program) -> bool:
 
 @of_any_call
 def calls_custom_op(call: Instruction) -> bool:
-    return not call.op.startswith("aten.")
+    return not call.op.startswith(("aten.", "prims."))
 
 
 @of_any_call

@@ -39,6 +39,8 @@ def _unrepresentable(call: EagerCall) -> torch.Tensor | None:
         source, dtype = call.arguments["src"], call.arguments["self"].dtype
     elif call.op is aten._to_copy.default:
         source, dtype = call.arguments["self"], call.arguments["dtype"]
+    elif call.op is torch.ops.prims.convert_element_type.default:
+        source, dtype = call.arguments["a"], call.arguments["dtype"]
     else:
         return None
     if dtype is None or not is_integer(dtype):

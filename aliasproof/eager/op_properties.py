@@ -66,10 +66,10 @@ _COMBINES = "combines the values, so only the rounding depends on the order"
 
 # fmt: off
 ROWS = (
-    Row("_to_copy _unsafe_view alias atleast_1d atleast_2d atleast_3d cat clone copy detach "
-        "empty_permuted empty_strided fill flip item lift_fresh lift_fresh_copy masked_fill "
-        "repeat roll stack type_as where as_strided_scatter diagonal_scatter select_scatter "
-        "slice_scatter", _R.MOVES),
+    Row("_to_copy _unsafe_view alias atleast_1d atleast_2d atleast_3d cat clone collapse "
+        "convert_element_type copy copy_strided detach empty_permuted empty_strided fill flip "
+        "item lift_fresh lift_fresh_copy masked_fill repeat reshape roll stack type_as where "
+        "as_strided_scatter diagonal_scatter select_scatter slice_scatter", _R.MOVES),
     # Copies of views.
     Row("alias_copy as_strided_copy diagonal_copy expand_copy narrow_copy permute_copy "
         "split_with_sizes_copy squeeze_copy t_copy transpose_copy unbind_copy unfold_copy "

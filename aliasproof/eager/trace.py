@@ -50,9 +50,9 @@ from aliasproof.ir.storages import StorageSet
 
 # Each element of their results is an element of their floating-point operand.
 _PICKING = (
-    "_to_copy _unsafe_view alias amax amin aminmax clone cummax cummin detach flip gather index"
-    " index_select kthvalue lift_fresh max median min mode msort nanmedian repeat roll sort take"
-    " topk view_copy"
+    "_to_copy _unsafe_view alias amax amin aminmax clone collapse convert_element_type copy_strided"
+    " cummax cummin detach flip gather index index_select kthvalue lift_fresh max median min mode"
+    " msort nanmedian repeat reshape roll sort take topk view_copy"
 )
 PICKS = frozenset(_PICKING.split())
 # A storage by identity, and the number of earlier writes to it.

@@ -121,6 +121,22 @@ CONVERSIONS = group(
     line("to.other", other=tensors.tensor_to_convert_like),
     line("type_as.default", other=tensors.tensor_to_convert_like),
     line("_to_copy.default", dtype=numbers.dtype_to_convert_to),
+    # These prims return a copy, also where there is nothing to convert. Functionalization refuses
+    # the prims that write or return a view.
+    line("prims.clone.default"),
+    line("prims.fill.default"),
+    line("prims.convert_element_type.default", a=tensors.itself, dtype=numbers.dtype_to_convert_to),
+    line("prims.copy_strided.default", a=tensors.itself, stride=numbers.strides_of_copy),
+    line("prims.reshape.default", a=tensors.itself, shape=numbers.shape_of_copy),
+    *of_rank(
+        at_least(2),
+        line(
+            "prims.collapse.default",
+            a=tensors.itself,
+            start=numbers.one_of(0),
+            end=numbers.one_of(1),
+        ),
+    ),
     line("atleast_1d.default"),
     line("atleast_2d.default"),
     line("atleast_3d.default"),

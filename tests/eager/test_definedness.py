@@ -206,6 +206,11 @@ UNDEFINED = [
     (CONVERTS, "floats(256)", "_to_copy.default: x.to(torch.uint8)"),
     (CONVERTS, "floats(-1)", "_to_copy.default: x.to(torch.uint8)"),
     (CONVERTS, "floats(math.inf)", "_to_copy.default: x.to(torch.int64)"),
+    (
+        CONVERTS.replace("aten", "prims"),
+        "floats(math.inf)",
+        "convert_element_type.default: torch.ops.prims.convert_element_type(x, torch.int64)",
+    ),
     (BROKEN_BOOL, "as_bools(7)", "logical_not.default: x.logical_not()"),
     (BROKEN_BOOL, "as_bools(1, 2)", "clone.default: x.clone()"),
     (BROKEN_BOOL, "as_bools(2)", "bitwise_not_.default: x.bitwise_not_()"),

@@ -377,6 +377,14 @@ pool_index_of_nan = together(_not_decomposed, _pool)
 
 
 @replaces(_LOWERINGS, keys=(torch.ops.prims.copy_strided.default,))
+def copy_strided_copies(original: Function, x: Any, stride: Any) -> Any:
+    """A copy is a new tensor, also where the operand has these strides."""
+    from torch._inductor import lowering
+
+    return original(lowering.clone(x), stride)
+
+
+@replaces(_LOWERINGS, keys=(torch.ops.prims.copy_strided.default,))
 def copy_strided_in_stride_order(original: Function, x: Any, stride: Any) -> Any:
     """A copy gets the order of the strides, and not its inverse, the fill order."""
     from torch._inductor import ir
