@@ -31,6 +31,8 @@ from aliasproof.targets.target import Function, Target
 from aliasproof.targets.user_names import grant
 from aliasproof.targets.user_targets import YOUR_PASS, of_value
 
+# The default target that compares a second call.
+SECOND_CALL = "aot-eager:second-call"
 # A name, a target, or the caller's pass or backend.
 GivenTarget: TypeAlias = str | Target | Callable[..., object]
 
@@ -68,7 +70,7 @@ def check(
         raise UserError("check: give target or targets, which mean the same")
     given = target if targets is None else targets
     if given is None:
-        given = default_targets()
+        given = default_targets(twice=second_inputs is not None)
     elif isinstance(given, str) or not isinstance(given, Sequence):
         given = [given]
     # By name: a pass of the caller need not be hashable.
@@ -96,9 +98,13 @@ class PrintedCheck(Check):
         return check_text(self, Shown())
 
 
-def default_targets() -> list[str]:
-    """The default targets: what a user of `torch.compile` runs, if available on this machine."""
-    return [name for name in CHECKED if target_named(name).unavailable() is None]
+def default_targets(*, twice: bool) -> list[str]:
+    """The default targets: what a user of `torch.compile` runs, if available on this machine.
+
+    One more makes a second call, if there are inputs for it.
+    """
+    names = [name for name in CHECKED if target_named(name).unavailable() is None]
+    return [*names, SECOND_CALL] if twice else names
 
 
 def _target(given: GivenTarget) -> Target:

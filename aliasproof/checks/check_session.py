@@ -67,7 +67,7 @@ def begin(request: CheckRequest) -> Begun:
     if not given and is_stored_graph(request.path):
         name = about_graph(request.path).get("target", "")
         given = (name,) if name in TARGETS else ()  # a file must not select code of the user
-    chosen = [target_named(name) for name in given or default_targets()]
+    requested = [target_named(name) for name in given]
     quiet_torch()
     _seed()
     step("the file")
@@ -77,6 +77,8 @@ def begin(request: CheckRequest) -> Begun:
         _given = given
         step(f"{request.names.function}() in eager")
         options: dict[str, Any] = {"device": request.device, "grad": request.grad}
+        twice = isinstance(given, UserFunction) and given.second_inputs is not None
+        chosen = requested or [target_named(name) for name in default_targets(twice=twice)]
         if isinstance(given, Program):
             return prepare_rows(given, targets=chosen, **options)
         arguments = given.function, given.inputs, given.second_inputs

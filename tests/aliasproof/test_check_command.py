@@ -140,7 +140,15 @@ def test_json(check, write_program, forgetful_target):
     assert set(found["targets"]) == {"forgetful", "identity"}
     for target in found["targets"].values():
         assert set(target) == {
-            *("oracles", "verdict", "judged", "violated", "missed", "first wrong after"),
+            *(
+                "oracles",
+                "verdict",
+                "judged",
+                "violated",
+                "missed",
+                "first wrong after",
+                "untested",
+            ),
             "known bug",
         }
         assert list(target["oracles"]) == [*oracle_names(paths=False, memory=False)]

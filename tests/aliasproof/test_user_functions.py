@@ -342,6 +342,19 @@ def test_second_inputs_may_share_one_tensor():
     assert found.eager.unjudged is None
 
 
+def test_second_inputs_are_compared_by_default():
+    class Ring:
+        def push(self, to, tensor):
+            to.mul_(0.5)
+            return tensor + to
+
+    ring, base, other = Ring(), torch.arange(8.0), torch.arange(8.0)
+    # Only in the second call does what is read overlap what is written.
+    second = base[:4], base[2:6]
+    result = check(ring.push, (other[:4], other[4:]), second_inputs=second)
+    assert [name for name, it in result.results.items() if it.violated] == ["aot-eager:second-call"]
+
+
 def test_second_inputs_differ_in_tensors_alone():
     first = (torch.zeros(2), 3)
     found = check(lambda x, n: x.add_(n), first, ["aot-eager:second-call"], second_inputs=first)
