@@ -69,7 +69,11 @@ def print_outcome(console: Console, campaign: Campaign, *, everything: bool = Fa
 
 def print_waiting(console: Console, campaign: Campaign) -> None:
     """Print how to resume, if the run ended before all failures were reduced and confirmed."""
-    counts = {"to be reduced": campaign.reducing, "to be confirmed": campaign.confirming}
+    counts = {
+        "to be reduced": campaign.reducing,
+        "to be confirmed": campaign.confirming,
+        "latent, to be reduced": campaign.latent_waiting,
+    }
     waiting = [f"{count} {what}" for what, count in counts.items() if count]
     if waiting or campaign.interrupted:
         stored = f"Stored, and waiting: {' and '.join(waiting)}. " if waiting else ""

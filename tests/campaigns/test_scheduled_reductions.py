@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from aliasproof.campaigns.failure.failure import Failure
-from aliasproof.campaigns.run.executor import LATENT_WAITS, IsolatedReduction, Reduction
+from aliasproof.campaigns.run.executor import IsolatedReduction, Reduction
+from aliasproof.campaigns.run.scheduler import LATENT_WAITS
 from aliasproof.campaigns.run.tasks import TRIES, TRIES_OF_REDUCTION_IF_FROM_OUTSIDE
 from aliasproof.campaigns.store.plan import PROGRAMS_PER_SHARD, Shard
 from aliasproof.judge.attribution import Symptom
@@ -53,13 +54,26 @@ def test_shards_go_before_the_reduction_of_a_latent_failure(tmp_path: Path) -> N
     subject.started -= 95
     assert not subject.is_due
     subject.fill()
-    assert len(subject._reductions) == 1
+    assert subject.campaign.latent_waiting == 1
     for number in range(1, LATENT_WAITS + 1):
-        assert isinstance(pool.scheduled[number], Shard)
+        assert latent not in pool.scheduled, "an idle worker does not take it either"
         pool.complete(number)
         subject.take()
         subject.fill()
-    assert pool.scheduled[LATENT_WAITS + 1 :] == [latent], "a campaign without end reduces it, too"
+    assert subject.campaign.latent_waiting == 0
+    pool.complete(LATENT_WAITS + 1)
+    subject.take()
+    assert pool.scheduled[-1] == latent, "a campaign without end reduces it, too"
+
+
+def test_a_latent_failure_is_reduced_when_no_shard_is_left(tmp_path: Path) -> None:
+    subject, pool = scheduler(tmp_path, PROGRAMS_PER_SHARD)
+    latent = Failure(Symptom("identity", "equivalence", "wrong symbolic value"), PROGRAM, 0)
+    subject.fill()
+    pool.complete(0, latent)
+    subject.take()
+    assert subject.fill()
+    assert pool.scheduled[-1] == latent
 
 
 def test_isolated_reductions_keep_no_worker_from_shards(tmp_path: Path) -> None:

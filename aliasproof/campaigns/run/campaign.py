@@ -54,7 +54,8 @@ class Campaign:
     `suspicions` are programs with right results on which an oracle on graphs reports a violation.
     `latent` are reduced failures of *equivalence* that no values showed, by identifier.
     `unconfirmed` are reduced violations whose reproducer showed nothing in a fresh process, with
-    the reason. None of these are findings. `reducing` and `confirming` count tasks under way.
+    the reason. None of these are findings. `reducing` and `confirming` count tasks under way, and
+    `latent_waiting` latent failures that wait for them.
     `repeats` counts violations that were not reduced because enough others with the same symptom
     were. `known` counts violations by the identifier of the known bug that they are.
     `not_reproduced` counts violations that the reducer did not see again. `mistakes` are errors of
@@ -72,6 +73,7 @@ class Campaign:
     latent: dict[str, AnyFinding] = field(default_factory=dict)
     reducing: int = 0
     confirming: int = 0
+    latent_waiting: int = 0
     repeats: int = 0
     known: Counter[str] = field(default_factory=Counter)
     not_reproduced: int = 0

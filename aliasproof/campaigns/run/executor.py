@@ -75,16 +75,12 @@ class Reduction(NamedTuple):
 Result: TypeAlias = ShardResult | Reduction | WorkerEnd | Mistake
 
 
-LATENT_WAITS = 100  # tasks
-
-
 @dataclass(slots=True)
 class WaitingTasks:
     """Tasks that wait for a free worker.
 
     A known bug goes first, since its reduced program exists already, and so does the first failure
-    of a bucket. Other reductions follow, and then shards. A latent failure is no finding, and takes
-    as long as five shards, so it lets `LATENT_WAITS` shards go first.
+    of a bucket. Other reductions follow, and then shards.
     """
 
     _heap: list[tuple[int, int, int, Work]] = field(default_factory=list)
@@ -100,8 +96,6 @@ class WaitingTasks:
         if isinstance(work, Shard):
             return 2, number
         failure = work.failure if isinstance(work, IsolatedReduction) else work
-        if failure.symptom.latent:
-            return 2, number + LATENT_WAITS
         seen = failure.known is None and failure.bucket in self._buckets
         self._buckets.add(failure.bucket)
         return int(seen), number

@@ -31,6 +31,8 @@ DONE_EARLY = 100  # shards that may wait for an earlier one; about 1 MB
 # The share of a campaign's time in which it draws programs while other work waits; that share while
 # something is due; and the seconds that are always enough for the waiting work at the end.
 DRAWING, DRAWING_IF_DUE, ENOUGH = 0.85, 0.5, 300.0
+# A latent failure is no finding, and its reduction takes as long as five shards: these go first.
+LATENT_WAITS = 100
 # How often a worker must end at a program, or in a reduction, before these are at fault. A user or
 # the kernel can end any worker, so that a few such ends say little.
 TRIES_IF_FROM_OUTSIDE = 5
@@ -95,6 +97,8 @@ class Scheduler:
     _queue: deque[_Attempt] = field(default_factory=deque)
     _numbers: Iterator[int] = field(default_factory=itertools.count)
     _reductions: list[_Asked] = field(default_factory=list)
+    # Latent failures that wait, each with the number of shards that go first.
+    _latent: deque[tuple[int, KeptFailure]] = field(default_factory=deque)
     _violations: Counter[Hashable] = field(default_factory=Counter)
     _reduced: set[Hashable] = field(default_factory=set)  # buckets
     _ends: dict[_Suspects, list[WorkerEnd]] = field(default_factory=dict)
@@ -121,6 +125,10 @@ class Scheduler:
         return bool(buckets - self._reduced or (self._queue and not self.campaign.total.programs))
 
     @property
+    def _taken(self) -> int:
+        return self._scheduled - len(self._queue)
+
+    @property
     def can_take(self) -> bool:
         """Whether a result is there."""
         reduced = any(asked.ticket.outcome is not None for asked in self._reductions)
@@ -133,6 +141,9 @@ class Scheduler:
 
     def fill(self) -> bool:
         """Schedule shards. Returns False if the search is over."""
+        while self._latent and (self._next is None or self._latent[0][0] <= self._taken):
+            self._submit(self._latent.popleft()[1])
+        self.campaign.latent_waiting = len(self._latent)
         while self._next is not None and self._is_room():
             patches = self._frequent.patched(self._scheduled)
             if patches is None:  # still open
@@ -278,6 +289,12 @@ class Scheduler:
             # A known bug is counted elsewhere, and needs only one program as evidence.
             self.campaign.repeats += failure.known is None
             return
+        if failure.symptom.latent:
+            self._latent.append((self._taken + LATENT_WAITS, kept))
+        else:
+            self._submit(kept)
+
+    def _submit(self, kept: KeptFailure) -> None:
         self._reductions.append(_Asked(next(self._numbers), self.tasks.reduce(kept)))
         self.campaign.reducing = len(self._reductions)
 
