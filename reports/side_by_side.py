@@ -15,6 +15,7 @@ from aliasproof.oracles.observation import Observation
 from aliasproof.oracles.verdict import PlaceNames, rename_places
 
 SHARED_STORAGE = "in one storage"
+OUTPUTS = "outputs"  # the row with all of them, where their numbers differ
 SHARED = "share bytes"  # the row with the pairs of tensors that share bytes
 MOST_ELEMENTS = 80  # shown per tensor
 LONGEST_MESSAGE = 160  # characters of an error's first line; the evidence has all of it
@@ -23,6 +24,8 @@ MOST_BYTES = 64  # shown per storage
 
 def value_text(value: object, *, layout: bool = False) -> str:
     """A tensor's data, with its layout if requested or not plain. Other values by repr."""
+    if isinstance(value, list):  # all outputs of a run
+        return "\n".join(map(value_text, value))
     if not isinstance(value, torch.Tensor):
         return repr(value)
     # Large tensors are abbreviated. The evidence of a violation names the first wrong index.
@@ -62,9 +65,8 @@ def rows(eager: Observation, target: Observation) -> Iterator[Row]:
     """What both runs left behind, as text: the location, eager's value, the target's value."""
     if eager.error is not None or target.error is not None:
         yield "raises", _error_text(eager.error), _error_text(target.error)
-    # A target can return more or fewer outputs than eager.
     ours, theirs = (
-        (seen.leaves() or {f"output {index}": it for index, it in enumerate(seen.outputs)})
+        (seen.leaves() or _outputs(seen, len(eager.outputs), len(target.outputs)))
         | {f"input {index} afterwards": given for index, given in enumerate(seen.inputs)}
         for seen in (eager, target)
     )
@@ -75,6 +77,13 @@ def rows(eager: Observation, target: Observation) -> Iterator[Row]:
         in_eager, in_target = _aliases(eager), _aliases(target)
         if in_eager or in_target:
             yield SHARED, "\n".join(in_eager) or "none", "\n".join(in_target) or "none"
+
+
+def _outputs(seen: Observation, *counts: int) -> dict[str, object]:
+    """The outputs by location. If one run has more, which of them correspond is not known."""
+    if min(counts) not in (0, max(counts)):
+        return {OUTPUTS: seen.outputs}
+    return {f"output {index}": output for index, output in enumerate(seen.outputs)}
 
 
 def first_call_rows(inputs: Sequence[torch.Tensor]) -> Iterator[Row]:

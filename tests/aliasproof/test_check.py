@@ -12,8 +12,9 @@ import aliasproof
 from aliasproof.checks.check import check
 from aliasproof.oracles.check_result import Check
 from aliasproof.oracles.judge import ON_GRAPHS
+from aliasproof.oracles.observation import Observation
 from aliasproof.oracles.verdict import Verdict
-from aliasproof.reports.side_by_side import value_text
+from aliasproof.reports.side_by_side import rows, value_text
 from aliasproof.targets import identity, second_calls
 from aliasproof.targets.registry import TARGETS
 from aliasproof.targets.target import Build, Target
@@ -367,3 +368,15 @@ def test_buffers_of_a_module_do_not_require_gradients():
         assert eager is not None
         # The input, the weight and the bias have gradients; two buffers do not.
         assert len(eager.outputs) == 4
+
+
+@pytest.mark.parametrize(
+    ("left", "shown"),
+    [
+        ([1, 5, 2], [("outputs", "1\n2", "1\n5\n2")]),
+        ([1, 5], [("output 0", "1", "1"), ("output 1", "2", "5")]),
+        ([], [("output 0", "1", "not there"), ("output 1", "2", "not there")]),
+    ],
+)
+def test_outputs_of_another_number_are_not_paired(left: list[int], shown: list[object]) -> None:
+    assert [*rows(Observation([], [], [1, 2]), Observation([], [], left))] == shown
