@@ -201,6 +201,12 @@ class Check:
         items = "".join(f"<li>{escape(line)}</li>" for line in said)
         return f"<table>{table}</table><ul>{items}</ul>"
 
+    def wrong_part(self, result: TargetResult) -> str:
+        """Where a target is first wrong. If it is wrong like an earlier row, that row says it."""
+        earlier = {self.already_in(result, violation) for violation in result.violations}
+        only = earlier.pop() if len(earlier) == 1 else None
+        return (result if only is None else self.results[only]).wrong_part
+
     def already_in(self, result: TargetResult, violation: Violation) -> str | None:
         """The earliest target that `result.target` builds on and that already shows the difference.
 

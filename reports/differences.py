@@ -27,8 +27,8 @@ def print_differences(
 
     Of the differences of one kind, only the first has its evidence.
     """
-    if result.wrong_part:
-        print_lines(console, f"first wrong after: {result.wrong_part}")
+    if part := check.wrong_part(result):
+        print_lines(console, f"first wrong after: {part}")
     new, labels = False, {}
     for limitation, alike in _by_kind(result, documented=documented):
         violation = alike[0]

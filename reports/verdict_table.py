@@ -381,7 +381,7 @@ def check_json(check: Check, bugs: Mapping[str, str]) -> dict[str, object]:
                 "verdict": result.verdict.value,
                 "judged": result.judged,
                 "violated": result.violated,
-                "first wrong after": result.wrong_part or None,
+                "first wrong after": check.wrong_part(result) or None,
                 "known bug": bugs.get(name),
                 "untested": result.untested or None,
                 "missed": None if result.missed is None else list(map(asdict, result.missed)),

@@ -31,6 +31,7 @@ from aliasproof.oracles.observation import Observation, observe
 from aliasproof.processes.isolation import step
 from aliasproof.reports.console import listed
 from aliasproof.reports.side_by_side import value_text
+from aliasproof.targets import aot, aot_eager
 from aliasproof.targets.target import Function, Target
 from aliasproof.targets.variants import KEPT_BUFFERS
 from aliasproof.user_code.comparable import NO_BACKWARD, Comparable
@@ -118,14 +119,27 @@ def _with_called(prepared: Prepared, called: Prepared, *, alone: bool) -> Prepar
     return Prepared(prepared.case, called.eager, (note,), called=called)
 
 
+def _after(target: Target, prepared: Prepared, targets: Sequence[Target]) -> str | None:
+    """The row that a target builds on: the nearest that is checked, if any is.
+
+    A function of a user reaches AOTAutograd through Dynamo, as in aot-eager.
+    """
+    earlier, through_dynamo = [layer.name for layer in target.earlier], aot_eager.TARGET.name
+    case = prepared.case
+    is_program = isinstance(case, Case) and isinstance(case.function, ProgramFunction)
+    if aot.AOT.name in earlier and target.name != through_dynamo and not is_program:
+        earlier.insert(earlier.index(aot.AOT.name) + 1, through_dynamo)
+    checked = [it.name for it in targets if it.name in earlier]
+    return max(checked or earlier[-1:], key=earlier.index, default=None)
+
+
 def _rows(prepared: Prepared, targets: Sequence[Target]) -> dict[str, JudgedRow]:
     rows: dict[str, JudgedRow] = {}
     for target in targets:
         if prepared.called is None or prepared.eager is not prepared.called.eager:
             called_again = [target.with_(KEPT_BUFFERS)] if _keeps_state(prepared, target) else []
             for judged in (target, *called_again):
-                after = judged.earlier[-1].name if judged.earlier else None
-                rows[judged.name] = JudgedRow(prepared, judged, after)
+                rows[judged.name] = JudgedRow(prepared, judged, _after(judged, prepared, targets))
     if prepared.called is not None:
         names = {f"{it.name}{AS_CALLED}": it for it in targets if it.backend is not None}
         for name, target in names.items():

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 import torch
+from torch._higher_order_ops import while_loop
 
 import aliasproof
 from aliasproof.checks.check import check
@@ -380,3 +381,23 @@ def test_buffers_of_a_module_do_not_require_gradients():
 )
 def test_outputs_of_another_number_are_not_paired(left: list[int], shown: list[object]) -> None:
     assert [*rows(Observation([], [], [1, 2]), Observation([], [], left))] == shown
+
+
+class Counting(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.calls = 0
+
+    def forward(self, x):
+        self.calls += 1
+        (half,) = while_loop(lambda y: y.sum() > 1, lambda y: (y / 2,), (x,))
+        self.calls += 1
+        return half
+
+
+def test_a_row_that_is_wrong_like_an_earlier_one_has_its_part():
+    """Dynamo loses a count, and Inductor's graphs are judged after AOTAutograd has made them."""
+    found = check(Counting(), torch.ones(3), ["aot-eager", "inductor-fx"])
+    assert [result.violated for result in found.results.values()] == [True, True]
+    assert {found.wrong_part(it) for it in found.results.values()} == {"Dynamo: captured graph"}
+    assert "as in aot-eager" in str(found)
