@@ -83,26 +83,26 @@ class WaitingTasks:
     of a bucket. Other reductions follow, and then shards.
     """
 
-    _heap: list[tuple[int, int, int, Work]] = field(default_factory=list)
+    _heap: list[tuple[int, int, Work]] = field(default_factory=list)
     _buckets: set[Hashable] = field(default_factory=set)
 
     def __len__(self) -> int:
         return len(self._heap)
 
     def put(self, number: int, work: Work) -> None:
-        heapq.heappush(self._heap, (*self._rank(number, work), number, work))
+        heapq.heappush(self._heap, (self._rank(work), number, work))
 
-    def _rank(self, number: int, work: Work) -> tuple[int, int]:
+    def _rank(self, work: Work) -> int:
         if isinstance(work, Shard):
-            return 2, number
+            return 2
         failure = work.failure if isinstance(work, IsolatedReduction) else work
         seen = failure.known is None and failure.bucket in self._buckets
         self._buckets.add(failure.bucket)
-        return int(seen), number
+        return int(seen)
 
     def pop(self) -> tuple[int, Work]:
         """The task to run next: the oldest of the highest rank."""
-        *_, number, work = heapq.heappop(self._heap)
+        _, number, work = heapq.heappop(self._heap)
         return number, work
 
 

@@ -31,7 +31,8 @@ DONE_EARLY = 100  # shards that may wait for an earlier one; about 1 MB
 # The share of a campaign's time in which it draws programs while other work waits; that share while
 # something is due; and the seconds that are always enough for the waiting work at the end.
 DRAWING, DRAWING_IF_DUE, ENOUGH = 0.85, 0.5, 300.0
-# A latent failure is no finding, and its reduction takes as long as five shards: these go first.
+# Shards that go before the reduction of a latent failure, which is no finding and takes as long as
+# five shards.
 LATENT_WAITS = 100
 # How often a worker must end at a program, or in a reduction, before these are at fault. A user or
 # the kernel can end any worker, so that a few such ends say little.
