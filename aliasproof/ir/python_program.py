@@ -295,9 +295,10 @@ def _bound(tree: ast.Module) -> set[str]:
 WRITE = "write"  # any call that writes a tensor, or may, or an assignment to a part of it
 WRITES_CLASS = "writes_class"  # an attribute of a class is assigned in `program`
 WRITES_ATTRIBUTE = "writes_attribute"  # an attribute of anything is assigned
+CONTROL_FLOW = frozenset(["cond", "map", "scan", "while_loop"])
 # A word that stands for any of several words.
 _ANY_OF = {
-    "control_flow": {"cond", "map", "scan", "while_loop"},
+    "control_flow": CONTROL_FLOW,
     "generator": {"GeneratorExp", "Yield"},
     "grad_mode": {"enable_grad", "no_grad", "set_grad_enabled"},
     "membership": {"In", "NotIn"},

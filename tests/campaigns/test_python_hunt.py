@@ -164,6 +164,28 @@ def test_a_title_says_who_leaves_what_for_which_program():
     assert " raises Error: no, for " in title(raised)
 
 
+LONG = """
+import torch
+
+def program(x):
+    try:
+        y = torch.cond(x.sum() > 1, lambda y: y / 2, lambda y: y + 1, (x,))
+    finally:
+        x.set_(x)
+    return y
+
+def calls(program):
+    x = torch.ones(2)
+    y = program(x)
+    return locals()
+"""
+
+
+def test_the_title_of_a_long_program_names_its_control_flow_and_syntax():
+    long = replace(FINDING, program=PythonProgram(LONG))
+    assert title(long).endswith(" for a program with cond, set_, try")
+
+
 def test_an_issue_has_the_sections_of_the_tracker_and_the_first_wrong_layer():
     text = python_issue(FINDING, "expected: 1\nactual:   2\nBUG: it\nmore")
     for part in (

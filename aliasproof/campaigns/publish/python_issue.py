@@ -35,12 +35,24 @@ from aliasproof.campaigns.publish.reproducer import (
     first_line,
 )
 from aliasproof.ir.custom_operators import definitions_in
-from aliasproof.ir.python_program import COMPILED, PythonProgram, draws, mechanisms
+from aliasproof.ir.python_program import (
+    COMPILED,
+    CONTROL_FLOW,
+    PythonProgram,
+    draws,
+    mechanisms,
+    words,
+)
 from aliasproof.judge.python_case import layers
 from aliasproof.oracles.bounds import GUARDED_BUFFERS
 from aliasproof.targets.dynamo import DRAWING_AS_EAGER, DRAWS_AS_EAGER
 from aliasproof.targets.registry import backend_source
 
+# Kinds of syntax, as a reader knows them.
+_KEYWORDS = {
+    **{kind: kind.lower() for kind in ("For", "In", "Is", "Raise", "Try", "While")},
+    **{"Delete": "del", "GeneratorExp": "a generator", "IsNot": "is not"},
+}
 LONGEST_BODY = 80  # characters of a program that a title quotes
 # By kind: what the compiled program does, where `effect` only speaks of results.
 _EFFECTS = {
@@ -135,8 +147,9 @@ def _what(finding: Finding[PythonProgram]) -> str:
     text = "; ".join(lines)
     if lines and "\n" not in text and len(text) <= LONGEST_BODY:
         return text
-    special = sorted(mechanisms(finding.program))
-    return f"a program with {', '.join(special)}" if special else "a program of several statements"
+    special = mechanisms(finding.program) | (words(finding.program) & CONTROL_FLOW)
+    named = ", ".join(sorted(_KEYWORDS.get(word, word) for word in special))
+    return f"a program with {named}" if named else "a program of several statements"
 
 
 def _expression(finding: Finding[PythonProgram]) -> str:
