@@ -16,7 +16,7 @@ import functools
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import CodeType, FrameType
+from types import FrameType
 from typing import Any, NamedTuple, TypeAlias
 from unittest import mock
 
@@ -80,8 +80,11 @@ _PATTERNS = "patterns"  # the driver that applies patterns runs within another d
 
 
 @functools.cache
-def drivers() -> Mapping[CodeType, Driver]:
-    """The drivers by their code: those in torch, and those in targets that call passes of torch."""
+def drivers() -> Mapping[int, Driver]:
+    """The drivers by the `id` of their code: those in torch, and in targets that call its passes.
+
+    Code that Dynamo makes can have constants that cannot be hashed.
+    """
     # Imported late: this takes two seconds, and attribution is rare.
     from torch._functorch import partitioners  # noqa: PLC0415
     from torch._functorch._aot_autograd import graph_capture, graph_compile  # noqa: PLC0415
@@ -106,7 +109,7 @@ def drivers() -> Mapping[CodeType, Driver]:
         Driver(aot.compile_graph, YOUR_PASS, "graph"),
         Driver(post_grad.post_grad_passes, "post_grad", "gm"),
     )
-    return {driver.function.__code__: driver for driver in all_drivers}
+    return {id(driver.function.__code__): driver for driver in all_drivers}
 
 
 @dataclass(slots=True)
@@ -144,7 +147,7 @@ class PassWatch:
         caller = frame.f_back
         if caller is None or event not in ("call", "return"):
             return
-        driver = drivers().get(caller.f_code)
+        driver = drivers().get(id(caller.f_code))
         if driver is None:
             return
         variable = caller.f_locals.get(driver.variable)
@@ -183,7 +186,7 @@ def part_and_pass(frames: Iterable[FrameType]) -> tuple[str, str]:
             name = _observed_name(frame)
         if frame.f_code is UserPass.__call__.__code__:
             name = frame.f_locals["self"].__name__ if frame.f_locals else ""
-        driver = drivers().get(frame.f_code)
+        driver = drivers().get(id(frame.f_code))
         if driver is None:
             continue
         if driver.part != _PATTERNS:
@@ -230,7 +233,7 @@ def _is_of_the_function(graph: fx.Graph, caller: FrameType) -> bool:
     """
     expected = placeholders(graph)
     for frame in _with_callers(caller.f_back):
-        driver = drivers().get(frame.f_code)
+        driver = drivers().get(id(frame.f_code))
         if driver is not None:
             outer = _graph(frame.f_locals.get(driver.variable))
             if outer is None or placeholders(outer) != expected:

@@ -264,7 +264,7 @@ def where_raised(error: BaseException) -> str | None:
     """The pass or part that raised an error; None if it has no frame of a compiler."""
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)][::-1]
     for index, frame in enumerate(frames):
-        if frame.f_code in drivers() and index > 0:
+        if id(frame.f_code) in drivers() and index > 0:
             return ": ".join(filter(None, part_and_pass(frames[index - 1 :])))
         operator = _lowered_operator(frame)
         if operator is not None:

@@ -8,6 +8,7 @@ import pytest
 from aliasproof.campaigns.run import gate
 from aliasproof.corpus.bug_files import known_bugs
 from aliasproof.ir.python_program import PythonProgram
+from aliasproof.targets import registry, user_names
 
 # A process imports a file only once, so the backend reads another file to know if it is broken.
 BACKEND = """\
@@ -41,6 +42,8 @@ def few_programs(monkeypatch):
     few.append(gate.Entry("aot-eager", PythonProgram(OF_PYTHON)))
     monkeypatch.setattr(gate, "corpus", lambda: few)
     monkeypatch.delenv("CI", raising=False)  # where a baseline must exist
+    monkeypatch.setattr(user_names, "_granted", set())  # as in a new process
+    monkeypatch.setattr(registry, "OWN", {})
     return few
 
 

@@ -1,5 +1,8 @@
 """All targets of torch, functions that every target must compile correctly, and results of runs."""
 
+# `exec` takes it over: a recipe without it has no types in the annotations of its functions.
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 from typing import Any
 
