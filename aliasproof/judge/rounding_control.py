@@ -268,10 +268,12 @@ def agree(places: Sequence[str], eager: Observation, target: Observation) -> boo
 def _agree(one: torch.Tensor, other: torch.Tensor | None, scale: float) -> bool:
     if other is None or one.shape != other.shape or one.dtype != other.dtype:
         return False
-    # A function may convert to another dtype itself.
-    same = max(SAME, MARGIN * torch.finfo(one.dtype).eps)
+    # A function may convert to another dtype itself, as with `.float()` after autocast.
+    kind = torch.finfo(one.dtype)
+    same = max(SAME, MARGIN * kind.eps)
+    cancelled = max(CANCELLED, kind.eps) if kind.bits >= 32 else CANCELLED
     one, other = _as_wide(one), _as_wide(other)
-    atol = same * _scale([one, other]) + CANCELLED * scale
+    atol = same * _scale([one, other]) + cancelled * scale
     return torch.allclose(one, other, rtol=0, atol=atol, equal_nan=True)
 
 

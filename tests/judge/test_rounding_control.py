@@ -12,6 +12,7 @@ from aliasproof.checks.check import check
 from aliasproof.judge import rounding_control
 from aliasproof.judge.trial import Case, Trial, run_trial
 from aliasproof.oracles.contract import Contract
+from aliasproof.oracles.observation import Observation
 from aliasproof.oracles.verdict import Verdict
 from aliasproof.targets.registry import target as target_named
 from aliasproof.targets.target import Build, Function, Target
@@ -217,3 +218,19 @@ def test_a_function_in_a_narrow_dtype_is_judged_as_called(monkeypatch, other, pl
     called = check(averaged, NARROW, ["dynamo"], grad=True).results["dynamo as called"]
     assert [it.place for it in called.violations] == places
     assert called.reports["values"].verdict is (Verdict.VIOLATED if places else Verdict.HOLDS)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "rest", "same"),
+    [
+        (torch.float32, 1e-7, True),  # as of `y.float().mean()` where the numbers of y cancel
+        (torch.float32, 1e-5, False),
+        (torch.float64, 1e-12, True),
+        (torch.float64, 1e-7, False),
+        (torch.bfloat16, 1e-3, False),
+    ],
+)
+def test_what_is_left_of_numbers_that_cancel(dtype: torch.dtype, rest: float, same: bool) -> None:
+    given = [torch.tensor([2.0], dtype=torch.float64)]
+    runs = [Observation(given, given, [torch.tensor(it, dtype=dtype)]) for it in (0.0, rest)]
+    assert rounding_control.agree(["output 0"], *runs) == same

@@ -51,7 +51,9 @@ from aliasproof.targets.registry import backend_source
 # Kinds of syntax, as a reader knows them.
 _KEYWORDS = {
     **{kind: kind.lower() for kind in ("For", "In", "Is", "Raise", "Try", "While")},
-    **{"Delete": "del", "GeneratorExp": "a generator", "IsNot": "is not"},
+    "Delete": "del",
+    "GeneratorExp": "a generator",
+    "IsNot": "is not",
 }
 LONGEST_BODY = 80  # characters of a program that a title quotes
 # By kind: what the compiled program does, where `effect` only speaks of results.
