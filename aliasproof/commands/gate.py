@@ -6,6 +6,7 @@ import contextlib
 import os
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -40,7 +41,7 @@ BaselineFile = Annotated[
 ]
 Out = Annotated[
     Path,
-    option("DIR", "Where new violations are written, a folder each.", "--out"),
+    option("DIR", "Where new or recorded violations are written, a folder each.", "--out"),
 ]
 Rebuild = Annotated[
     list[Path] | None,
@@ -102,16 +103,11 @@ def gate(
         seen = gates.run_entries(
             entries, expected, count, lambda done: bar.update(task, completed=done)
         )
+    recorded = None
     if baseline is not None and before is None:
         recorded = gates.Baseline.of(seen)
         recorded.write(baseline)
-        for text, number in Counter(map(str, recorded.shown.values())).items():
-            print_exactly(results(), f"recorded: {text}{_of_programs(number)}")
-        shown = counted(len(recorded.shown), "violation")
-        print_lines(results(), f"{relative(baseline)}: {shown} of {len(seen)} programs recorded")
-        _note_exercised(target, seen)
-        print_notes([f"{relative(baseline)} is new, so nothing was compared: commit it"])
-        return 0
+        before = replace(recorded, shown={}, sites=())
     if before is None:
         print_notes(["there is no baseline: each violation that is no known bug is new"])
     found = gates.changes(entries, seen, before, stated)
@@ -121,21 +117,26 @@ def gate(
     if json:
         listed = [{"new": it.is_new, "text": it.text} for it in found]
         write_json({"programs": len(seen), "new": new, "changes": listed})
-        return int(new > 0)
+        return int(new > 0 and recorded is None)
     for text, number in Counter(change.text for change in found).items():
-        print_exactly(results(), f"{text}{_of_programs(number)}")
+        line = text if recorded is None else text.replace("new: ", "recorded: ", 1)
+        print_exactly(results(), line if number == 1 else f"{line} ({number} programs)")
         first = next(change.finding for change in found if change.text == text)
         if first is not None:
             where = relative(out / first.identifier)
             print_exactly(results(), f"    {show_command(where, first.target)}")
+    if recorded is not None:
+        assert baseline is not None
+        shown = counted(len(recorded.shown), "violation")
+        print_lines(results(), f"{relative(baseline)}: {shown} of {len(seen)} programs recorded")
+        _note_exercised(target, seen)
+        wrong = " They are wrong today, and accepted with it." if recorded.shown else ""
+        print_notes([f"{relative(baseline)} is new, so nothing was compared: commit it.{wrong}"])
+        return 0
     changed = counted(len(found), "change")
     print_lines(results(), f"{counted(len(seen), 'program')}, {changed}, {new} new")
     _note_exercised(target, seen)
     return int(new > 0)
-
-
-def _of_programs(number: int) -> str:
-    return "" if number == 1 else f" ({number} programs)"
 
 
 def _note_exercised(targets: list[str] | None, seen: Mapping[str, Seen]) -> None:

@@ -64,8 +64,9 @@ def test_a_pass_or_backend_of_the_caller_is_a_target() -> None:
     with pytest.raises(AssertionError, match="input ends wrong"):
         assert_equivalent(writes, torch.arange(4.0), target=forgets_writes)
     assert_equivalent(writes, torch.arange(4.0), target=lambda graph, examples: graph)
-    with pytest.raises(UserError, match="expected a pass"):
+    with pytest.raises(UserError, match="expected a pass") as raised:
         assert_equivalent(writes, torch.arange(4.0), target=lambda: None)
+    assert len(raised.traceback) == 2, "frames of aliasproof say nothing about the mistake"
 
 
 def test_keyword_arguments_and_pairs_are_handed_on() -> None:

@@ -100,6 +100,7 @@ def test_a_new_baseline_lists_what_it_accepts_and_how_often_a_pass_did_something
     recorded = call("gate", "--target", f"mine.py:{name}", "--baseline", "other.json")
     lines = [line for line in recorded.out.splitlines() if line.startswith("recorded: ")]
     assert sum(2 if line.endswith(" (2 programs)") else 1 for line in lines) == changed
+    assert recorded.out.count("    aliasproof show gate/") == len(lines)
 
 
 RAISES = """
