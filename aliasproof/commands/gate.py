@@ -64,9 +64,10 @@ def gate(
 ) -> int:
     """Run a corpus of programs that shows known bugs and reaches rewrites, and print what changed.
 
-    Each change against the baseline is a line: a new violation, a bug that is gone, a site of the
-    compiler that no program fires any more. The baseline of the default targets comes with the
-    package; that of your own pass or backend is a FILE: --target mine.py:my_pass --baseline FILE.
+    Each change against the baseline is a line: a new violation, one that no values show, a bug that
+    is gone, a site of the compiler that no program fires any more. The baseline of the default
+    targets comes with the package; that of your own pass or backend is a FILE:
+    --target mine.py:my_pass --baseline FILE.
 
     Exit status: 0, 1 if a violation is new, 2 for bad input.
     """
@@ -119,7 +120,7 @@ def gate(
         write_json({"programs": len(seen), "new": new, "changes": listed})
         return int(new > 0 and recorded is None)
     for text, number in Counter(change.text for change in found).items():
-        line = text if recorded is None else text.replace("new: ", "recorded: ", 1)
+        line = text if recorded is None else f"recorded: {text.removeprefix('new: ')}"
         print_exactly(results(), line if number == 1 else f"{line} ({number} programs)")
         first = next(change.finding for change in found if change.text == text)
         if first is not None:

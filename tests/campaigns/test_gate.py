@@ -64,6 +64,13 @@ def test_what_is_gone_is_shown_and_does_not_fail():
     assert text == f"gone: values: wrong value through aot, of program {ENTRY.name}"
 
 
+def test_what_no_values_show_is_shown_and_does_not_fail():
+    latent = Shown(Symptom("aot", "equivalence", "wrong symbolic value"))
+    [(is_new, text)] = lines(Seen(latent, frozenset("ab")), baseline())
+    assert not is_new
+    assert text == f"latent, since no values show it: {latent}"
+
+
 def test_a_bug_that_the_vectors_of_a_machine_cannot_show_is_no_change(monkeypatch):
     monkeypatch.setattr(gate, "vector_bits", lambda: 256)
     shown, right = Shown(WRONG, NARROW.identifier), Seen(None, frozenset("ab"))

@@ -270,7 +270,10 @@ def _shown_by_python(entry: Entry, expected: Shown | None, ran: Callable[[], Non
 
 
 class Change(NamedTuple):
-    """A line about a change from a baseline. A new violation fails the gate, and has a finding."""
+    """A line about a change from a baseline. A violation has a finding, and fails the gate if new.
+
+    A latent one does not fail it: `check` calls nothing wrong there.
+    """
 
     is_new: bool
     text: str
@@ -291,7 +294,7 @@ def changes(
     before = Baseline(release(), 0) if baseline is None else baseline
     here = Baseline.of(seen)
     new = [
-        Change(True, f"new: {shown}", _finding(entry, seen[entry.name]))
+        _changed(shown, _finding(entry, seen[entry.name]))
         for entry in entries
         if (shown := here.shown.get(entry.name)) is not None
         and shown.known not in stated
@@ -309,6 +312,12 @@ def changes(
     ]
     sites = sorted(set(before.sites).difference(here.sites))
     return [*new, *gone, *(Change(False, f"site gone: {site}") for site in sites)]
+
+
+def _changed(shown: Shown, finding: AnyFinding) -> Change:
+    if shown.symptom.latent:
+        return Change(False, f"latent, since no values show it: {shown}", finding)
+    return Change(True, f"new: {shown}", finding)
 
 
 def _is_new(shown: Shown, name: str, baseline: Baseline | None) -> bool:
