@@ -1,5 +1,7 @@
 """The versions of a graph that a watch keeps."""
 
+from types import FunctionType
+
 import pytest
 import torch
 from torch import fx
@@ -60,7 +62,7 @@ def run_passes_that_reorder(graph: fx.Graph) -> None:
 )
 def test_a_graph_that_cannot_run_is_no_version(monkeypatch, run_passes, last):
     driver = Driver(run_passes, "a part", "graph")
-    monkeypatch.setattr(compile_steps, "drivers", lambda: {run_passes.__code__: driver})
+    monkeypatch.setattr(compile_steps, "drivers", lambda: {id(run_passes.__code__): driver})
     graph = fx.Graph()
     graph.output(graph.call_function(aten.neg.default, (graph.placeholder("x"),)))
     watch = PassWatch()
@@ -85,7 +87,7 @@ def run_passes_that_name_constants(graph: fx.Graph) -> None:
 def test_a_version_has_what_a_pass_put_into_the_module(monkeypatch: pytest.MonkeyPatch) -> None:
     run = run_passes_that_name_constants
     monkeypatch.setattr(
-        compile_steps, "drivers", lambda: {run.__code__: Driver(run, "a part", "graph")}
+        compile_steps, "drivers", lambda: {id(run.__code__): Driver(run, "a part", "graph")}
     )
     watch = PassWatch()
     module = fx.symbolic_trace(lambda x: x + 1)
@@ -102,3 +104,18 @@ def test_a_traced_pattern_is_named_by_its_function() -> None:
     named = first_wrong_pass(case, tested, violation)
     assert named is not None
     assert named.name == "joint_graph: pass_pattern_0 (_sfdp_pattern_15)"
+
+
+def called():
+    """Called by code that cannot be hashed."""
+
+
+def test_passes_are_watched_beside_code_that_cannot_be_hashed():
+    """Dynamo's code after a graph break can have a dict among its constants."""
+
+    def plain():
+        return called()
+
+    made = plain.__code__.replace(co_consts=(*plain.__code__.co_consts, {}))
+    with PassWatch().watching():
+        assert FunctionType(made, globals())() is None
