@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
+import inspect
 import os
 import platform
 import shutil
@@ -134,10 +135,12 @@ def best_isa() -> Iterator[None]:
 
     find = cpu_vec_isa.valid_vec_isa_list
 
+    @functools.wraps(find)
     def found() -> Sequence[Any]:
         if platform.machine() != "x86_64" or "ATEN_CPU_CAPABILITY" in os.environ:
             return find()
-        return _first_valid(getattr(find, "__wrapped__", find), config.cpp.simdlen)
+        # The search itself: with one kind at a time, torch must not remember what it finds.
+        return _first_valid(inspect.unwrap(find), config.cpp.simdlen)
 
     with mock.patch.object(cpu_vec_isa, "valid_vec_isa_list", found):
         yield
