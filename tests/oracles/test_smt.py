@@ -156,6 +156,20 @@ def test_z3_agrees_with_sets_of_bytes(count: int, pairs: list[KnownPair]) -> Non
     assert wrong(by_z3, pairs[:count]) == []
 
 
+@pytest.mark.parametrize("decider", [overlap, by_numpy])
+def test_an_off_by_one_changes_some_answers(decider, pairs: list[KnownPair]) -> None:
+    """An element larger by a byte, or a size smaller by one."""
+    larger = [replace(it, a=replace(it.a, itemsize=it.a.itemsize + 1)) for it in pairs[:500]]
+    assert wrong(decider, larger) != []
+    of_dims = [it for it in pairs[:500] if it.a.sizes]
+    fewer = [max(it.a.sizes[0] - 1, 0) for it in of_dims]
+    smaller = [
+        replace(it, a=replace(it.a, sizes=(size, *it.a.sizes[1:])))
+        for it, size in zip(of_dims, fewer, strict=True)
+    ]
+    assert wrong(decider, smaller) != []
+
+
 # Wrong deciders, as a careless author might write them. -------------------------------------------
 
 
