@@ -203,9 +203,13 @@ class Check:
 
     def wrong_part(self, result: TargetResult) -> str:
         """Where a target is first wrong. If it is wrong like an earlier row, that row says it."""
+        earlier = self.wrong_like(result)
+        return (result if earlier is None else self.results[earlier]).wrong_part
+
+    def wrong_like(self, result: TargetResult) -> str | None:
+        """The earlier target that already shows all violations of this one; None if none does."""
         earlier = {self.already_in(result, violation) for violation in result.violations}
-        only = earlier.pop() if len(earlier) == 1 else None
-        return (result if only is None else self.results[only]).wrong_part
+        return earlier.pop() if len(earlier) == 1 else None
 
     def already_in(self, result: TargetResult, violation: Violation) -> str | None:
         """The earliest target that `result.target` builds on and that already shows the difference.

@@ -85,9 +85,7 @@ def shown_bugs(
         result = results[name]
         if not result.violated or result.died:
             continue
-        earlier = {check.already_in(result, violation) for violation in result.violations}
-        same = shown.get(earlier.pop()) if len(earlier) == 1 else None
-        shown[name] = same or ask(name)
+        shown[name] = shown.get(check.wrong_like(result)) or ask(name)
         if (bug := shown[name]) is not None:
             yield replace(bug, row=name)
 

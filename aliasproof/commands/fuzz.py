@@ -366,9 +366,9 @@ def run_campaign(
     address, per_node = cluster
     executor = LocalWorkers.of if address is None else connect(address, per_node)
     # A mistyped folder is a new one: the title says so.
-    known = "new folder " if run is not None and not run.exists() else ""
+    kind = "new folder " if run is not None and not run.exists() else ""
     folder = run if run is not None else new_folder(Path("runs"))
-    title = _title(plan, address, f"{known}{relative(folder)}")
+    title = _title(plan, address, f"{kind}{relative(folder)}")
     with display(notes(), title) as listener:
         interrupts = Interrupts(at_third=quit_now)
         campaign = search(plan, folder, listener, interrupts, started, executor)

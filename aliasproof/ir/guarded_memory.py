@@ -310,8 +310,9 @@ def first_dependent(place: str, one: torch.Tensor, other: torch.Tensor) -> Depen
         return None
     index = wrong[0]
     values = one[tuple(index)].item(), other[tuple(index)].item()
-    cells = "".join("X" if cell else "." for cell in (~same).flatten().tolist())
-    first = cells.index("X")
+    differs = (~same).flatten()
+    first = int(differs.to(torch.uint8).argmax())
     start = max(0, first - EDGE)
-    picture = f"{cells[start : first + EDGE]}\n{' ' * (first - start)}^ element {first}"
+    cells = "".join("X" if cell else "." for cell in differs[start : first + EDGE].tolist())
+    picture = f"{cells}\n{' ' * (first - start)}^ element {first}"
     return Dependent(place, index, len(wrong), values, picture)
