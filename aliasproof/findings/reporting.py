@@ -6,6 +6,7 @@ need a person's attention come first. The others are reported as they were store
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -58,7 +59,7 @@ def report(
         if (graph / GRAPH).is_file():
             raise UserError(
                 f"{graph} is a graph of a model; reduce it to a finding by aliasproof minimize"
-                f" {graph} --finding DIR, and name that folder"
+                f" {shlex.quote(str(graph))} --finding DIR, and name that folder"
             )
     grant([] if own is None else [own])
     # A finding has this file; a run, or any other folder, has not.

@@ -180,7 +180,8 @@ def _print_reproducer(console: Console, script: Path) -> None:
     """Print the script, how to run it, and where the issue for PyTorch's tracker is."""
     print_heading(console, "reproducer")
     if not script.is_file():
-        advice = f"aliasproof minimize {relative(script.parent)} --finding DIR"
+        folder = shlex.quote(str(relative(script.parent)))
+        advice = f"aliasproof minimize {folder} --finding DIR"
         print_lines(console, f"{relative(script)} is missing; for one: {advice}", "yellow")
         return
     print_code(console, script.read_text(encoding="utf-8", errors="replace"))
