@@ -90,8 +90,8 @@ def gate(
         require_writable(baseline)
         if os.environ.get("CI"):
             raise UserError(
-                f"{baseline} does not exist, so nothing would be compared, in CI each time: run this"
-                " command once on a machine of yours, and commit the file"
+                f"{baseline} does not exist, so nothing would be compared, in CI each time: run"
+                " this command once on a machine of yours, and commit the file"
             )
     elif not target:
         # It need not be recorded again for each new file of a bug.
