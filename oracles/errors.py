@@ -56,8 +56,10 @@ def _inner(error: BaseException) -> BaseException | None:
 
 
 _MODULE = re.compile(rf"{MODULE_PREFIX}\d+")  # the number differs from run to run of a process
-# An op, with or without its schema.
-_OP = re.compile(rf"\b(?:aten|prims|{NAMESPACE})::\w+(?:\.\w+)?(?:\(.*?\) -> (?:\(.*\)|[^\s.]*))?")
+# An op, `aten::add.Tensor` or `aten.add.Tensor`, with or without its schema.
+_OP = re.compile(
+    rf"\b(?:aten|prims|{NAMESPACE})(?:::|\.)\w+(?:\.\w+)?(?:\(.*?\) -> (?:\(.*\)|[^\s.]*))?"
+)
 _DTYPE = re.compile(
     r"\b(?:Byte|Char|Short|Int|Long|Half|Float|Double|Bool|BFloat16|Complex(?:Half|Float|Double))\b"
 )

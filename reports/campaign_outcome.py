@@ -150,7 +150,7 @@ def _print_changed(console: Console, campaign: Campaign) -> None:
         if tally.changed:
             of_all = f"{tally.changed} of {counted(compiled, 'compilation')}"
             print_lines(console, f"{name} changed a graph in {of_all}.")
-        elif compiled:
+        elif compiled and not any(found.target == name for found in campaign.findings.values()):
             none = f"{name} changed no graph in {counted(compiled, 'compilation')}: nothing of it"
             advice = "was tested. 'check' a function that it changes."
             print_lines(console, f"{none} {advice}", "yellow")
@@ -204,6 +204,8 @@ def _print_shortest(console: Console, campaign: Campaign, findings: list[AnyFind
     print_program(console, shortest.program)
     console.print()
     what = f"{shortest.target}: {shortened(shortest.kind)} ({shortest.place})"
+    if "note" in shortest.evidence:  # the line of a user's pass
+        what += f", {shortest.evidence['note']}"
     print_lines(console, f"{what}. Show it, or run its reproducer:")
     print_exactly(console, f"    {show_command(folder, shortest.target)}", "bold")
     print_exactly(console, f"    {python_command(folder / 'reproducer.py')}", "bold")

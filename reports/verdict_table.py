@@ -238,6 +238,9 @@ def _print_eager(console: Console, eager: EagerResult) -> None:
     print_table(console, table)
     if table.row_count < len(eager.outputs):
         print_lines(console, f"and {counted(len(eager.outputs) - table.row_count, 'more output')}")
+    if eager.rounded is not None:
+        how = f"compared with a tolerance, not exactly: what depends on {eager.rounded}"
+        print_lines(console, how, "dim")
 
 
 ON_MEMORY = ("bounds", "uninitialised")

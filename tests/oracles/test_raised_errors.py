@@ -58,6 +58,7 @@ def test_both_or_neither_may_raise() -> None:
     ("message", "kind"),
     [
         ("aten::split.Tensor(Tensor(a -> *) self, SymInt size) -> Tensor(a)[]. So", "#. So"),
+        ("no rule for aten.add.Tensor", "no rule for #"),
         ("no kernel for aten::t_", "no kernel for #"),
         ("aliasproof::f(Tensor(a!) x) -> (Tensor, Tensor(a!)). So", "#. So"),
         ("view Double as ComplexDouble", "view # as #"),

@@ -124,11 +124,16 @@ def test_a_suspicion_is_shown_with_its_folder(campaign):
 
 @pytest.mark.parametrize("changed", [0, 2])
 def test_how_often_a_pass_changed_a_graph_is_said(campaign, changed):
+    found = dict(campaign.findings)
+    campaign.findings.clear()
     assert "changed a graph" not in outcome(campaign)
     tally = campaign.statistics["aot"]
     tally.fired[YOUR_PASS], tally.refused[YOUR_PASS] = changed, 5 - changed
     expected = "aot changed a graph in 2 of 5" if changed else "aot changed no graph in 5"
     assert f"{expected} compilations" in outcome(campaign)
+    # One that raised has changed no graph, and its finding says what it did.
+    campaign.findings.update(found)
+    assert "nothing of it was tested" not in outcome(campaign)
 
 
 def test_a_target_that_takes_few_programs_says_why(campaign) -> None:
