@@ -1,6 +1,6 @@
 """Which arguments of an op are drawn, and by which drawer.
 
-A line of the table in `aliasproof.generators.operators` may give a drawer for any argument.
+A line of the table in `aliasproof.generators.ops` may give a drawer for any argument.
 Otherwise the name or the type in the schema decides. All drawers are found when the table is built,
 so a line without one fails at import and not in the middle of a campaign. A drawer takes the
 `Draft` of the call so far and gives one argument, or raises `NoChoice`.

@@ -13,7 +13,7 @@ from enum import Enum
 import torch
 from torch._ops import OpOverload
 
-from aliasproof.generators.operators import OPERATORS
+from aliasproof.generators.ops import OPERATORS
 from aliasproof.ir.errors import UserError
 from aliasproof.ir.schemas import Facts, Kind, facts, resolve
 

@@ -18,7 +18,7 @@ from aliasproof.generators.features import DTYPES, Features
 from aliasproof.generators.fused_loops import loop_scene
 from aliasproof.generators.inputs import draw_inputs, with_gradients
 from aliasproof.generators.operator import Operator
-from aliasproof.generators.operators import OPERATORS
+from aliasproof.generators.ops import OPERATORS
 from aliasproof.generators.scenario_steps import Scenario
 from aliasproof.generators.scenarios import SCENARIOS
 from aliasproof.generators.scene import EAGER_ERRORS, Counts, NoChoice, Pick, Scene

@@ -30,7 +30,7 @@ from aliasproof.reports.console import (
     shortened,
     sites_fired,
 )
-from aliasproof.reports.program_code import print_program
+from aliasproof.reports.explanation import print_program
 
 MOST_FINDINGS = 10  # lines of findings: the outcome fits a screen
 FEW = 0.01  # of all programs: fewer are not worth a line

@@ -8,8 +8,9 @@ from dataclasses import asdict, dataclass
 import torch
 from rich.console import Console
 
-from aliasproof.ir.printing import source
+from aliasproof.ir.printing import inputs_source, source
 from aliasproof.ir.program import Program
+from aliasproof.ir.python_program import AnyProgram
 from aliasproof.reports.console import (
     FILE_WIDTH,
     print_code,
@@ -18,9 +19,21 @@ from aliasproof.reports.console import (
     print_lines,
 )
 from aliasproof.reports.node_lines import NodeLine, graph_text
-from aliasproof.reports.program_code import print_program
 from aliasproof.reports.storage_strips import STRIP_LEGEND, strip_text, strips_of_graph
 from aliasproof.reports.storage_timeline import TIMELINE_LEGEND, MemoryPlan
+
+# --- a program as source --------------------------------------------------------------------------
+#
+# A program as Python source that can be copied and run.
+
+
+def print_program(console: Console, program: AnyProgram) -> None:
+    """Print a program; a program of ATen calls as two functions, the second for its inputs."""
+    if not isinstance(program, Program):
+        print_code(console, program.source.strip())
+        return
+    print_code(console, f"aten = torch.ops.aten\n\n{source(program)}\n{inputs_source(program)}")
+
 
 LEGEND = "A letter names a storage. Each graph has its own letters. ! marks a write."
 NOTHING_DECIDED = (

@@ -60,7 +60,7 @@ def ops(name: Name = None, kind: Kind = None, status: Status = None, json: Json 
 def listed_ops() -> list[dict[str, object]]:
     """Each ATen overload that gives a view or writes, with its status, and each other op drawn."""
     from aliasproof.generators.coverage import OpStatus, coverage
-    from aliasproof.generators.operators import OPERATORS
+    from aliasproof.generators.ops import OPERATORS
     from aliasproof.ir.schemas import resolve
 
     covered = coverage()

@@ -43,8 +43,8 @@ from aliasproof.reports.console import (
     write_json,
 )
 from aliasproof.reports.differences import print_rows, print_violation
+from aliasproof.reports.explanation import print_program
 from aliasproof.reports.node_lines import NodeLine, ShownLayout
-from aliasproof.reports.program_code import print_program
 from aliasproof.reports.progress import print_steps
 from aliasproof.reports.run_report import Status
 from aliasproof.reports.side_by_side import rows

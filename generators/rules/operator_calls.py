@@ -21,7 +21,7 @@ from aliasproof.generators.draft import Draft, Drawer
 from aliasproof.generators.features import Features
 from aliasproof.generators.index_arguments import positions
 from aliasproof.generators.number_arguments import dimension
-from aliasproof.generators.operators import OPERATORS
+from aliasproof.generators.ops import OPERATORS
 from aliasproof.generators.rules.pattern_walk import literal
 from aliasproof.generators.rules.plain_matches import (
     OTHER_DTYPE,

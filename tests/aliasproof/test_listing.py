@@ -8,7 +8,7 @@ import aliasproof
 from aliasproof.commands.command_line import app
 from aliasproof.corpus.bug_files import all_bugs, known_bugs
 from aliasproof.corpus.known_bug import KnownBug
-from aliasproof.generators.operators import OPERATORS
+from aliasproof.generators.ops import OPERATORS
 from aliasproof.targets.registry import TARGETS
 from aliasproof.targets.variants import VARIANTS
 from tests.subprocesses import python

@@ -5,7 +5,7 @@ import torch
 
 from aliasproof.campaigns.run.drawn_programs import BROUGHT_ALONG, DrawnPrograms, layouts
 from aliasproof.generators.features import DTYPES
-from aliasproof.generators.operators import OPERATORS
+from aliasproof.generators.ops import OPERATORS
 from aliasproof.ir.program import Input, Instruction, Program, Ref, Storage
 
 LONG = Storage(torch.float32, 200)

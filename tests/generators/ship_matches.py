@@ -8,12 +8,13 @@ import gzip
 import json
 import multiprocessing
 
-from aliasproof.generators.rules.derived import numbers_of, rules_of_torch
-from aliasproof.generators.rules.kept_matches import (
+from aliasproof.generators.rules.derived import (
     Found,
     found_to_json,
     key_of,
     look_up,
+    numbers_of,
+    rules_of_torch,
     shipped,
     shipped_file,
 )

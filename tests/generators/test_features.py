@@ -16,7 +16,7 @@ from aliasproof.generators.features import (
     Features,
     swarm,
 )
-from aliasproof.generators.operators import OPERATORS
+from aliasproof.generators.ops import OPERATORS
 from aliasproof.generators.strategies import sample
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from aliasproof.generators.rules import kept_matches
-from aliasproof.generators.rules.kept_matches import look_up
+from aliasproof.generators.rules import derived
+from aliasproof.generators.rules.derived import look_up
 from aliasproof.ir.program import Input, Instruction, Program, Ref, Storage
 
 PROGRAM = Program(
@@ -33,7 +33,7 @@ class Search:
 
 def again() -> None:
     """Reset the state, as in another process that has not opened the file."""
-    kept_matches._opened.cache_clear()
+    derived._opened.cache_clear()
 
 
 @pytest.fixture

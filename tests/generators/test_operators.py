@@ -11,7 +11,7 @@ import torch
 from aliasproof.generators import number_arguments as numbers
 from aliasproof.generators.arguments import drawn_arguments
 from aliasproof.generators.coverage import OpStatus, coverage
-from aliasproof.generators.operators import OPERATORS
+from aliasproof.generators.ops import OPERATORS
 from aliasproof.ir.errors import UserError
 from aliasproof.ir.schemas import Kind, facts, resolve
 

@@ -27,7 +27,7 @@ from aliasproof.eager.rounding import rounding_name, rounds_alike
 from aliasproof.generators.features import Features
 from aliasproof.generators.inputs import draw_inputs
 from aliasproof.generators.operator import Operator
-from aliasproof.generators.operators import OPERATORS
+from aliasproof.generators.ops import OPERATORS
 from aliasproof.generators.rules.operator_calls import operators, plain_call
 from aliasproof.generators.rules.pattern_walk import in_place_forms
 from aliasproof.generators.rules.plain_matches import USUAL, plain_match, rules

@@ -19,8 +19,8 @@ from aliasproof.generators.rules.derived import (
     match_of,
     pair_of,
     rules_of_torch,
+    shipped,
 )
-from aliasproof.generators.rules.kept_matches import shipped
 from aliasproof.generators.rules.matching import RAISES, refusal
 from aliasproof.generators.rules.operator_calls import CALLS, operators, plain_call, tabled
 from aliasproof.generators.rules.pattern_walk import in_place_forms

@@ -20,7 +20,7 @@ from hypothesis import HealthCheck, find, given, settings
 import aliasproof.generators
 from aliasproof.eager.definedness import Undefined
 from aliasproof.generators.features import DTYPES, LAYOUTS, SCENARIO_NAMES, Features, swarm
-from aliasproof.generators.operators import OPERATORS
+from aliasproof.generators.ops import OPERATORS
 from aliasproof.generators.scene import Counts, Scene
 from aliasproof.generators.strategies import EVERYTHING, programs, sample
 from aliasproof.ir.execution import ProgramFunction, call

@@ -12,7 +12,7 @@ from aliasproof.campaigns.store.plan import PROGRAMS_PER_SHARD
 from aliasproof.eager.definedness import Undefined
 from aliasproof.generators.features import DTYPES, GROUPS, Features, swarm
 from aliasproof.generators.inputs import VECTOR_REGISTER
-from aliasproof.generators.operators import OPERATORS
+from aliasproof.generators.ops import OPERATORS
 from aliasproof.generators.python_drawing import sample_python
 from aliasproof.generators.scene import Counts
 from aliasproof.generators.strategies import sample
