@@ -65,7 +65,7 @@ def bisect(request: MinimizeRequest) -> Bisection:
     Raises `UserError` if nothing differs, and `Rejected` if nothing can be judged.
     """
     if is_of_python(request.path):
-        return _bisect_python(read_finding(request.path))
+        return bisect_python(read_finding(request.path))
     assert request.target is not None
     subject = minimize_session.begin(request)
     case, kept = minimize_session.find_difference(subject.program, request)
@@ -115,7 +115,7 @@ def _state(case: Subject, target: Target) -> LayerState:
     return LayerState(target.name, state, f"{differences[0].oracle}: {differences[0].describe()}")
 
 
-def _bisect_python(finding: AnyFinding) -> Bisection:
+def bisect_python(finding: AnyFinding) -> Bisection:
     """The same for a finding of a Python program, which has no graphs to show."""
     quiet_torch()
     program, symptom = finding.program, finding.symptom

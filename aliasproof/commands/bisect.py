@@ -20,7 +20,7 @@ from aliasproof.commands.options import (
 from aliasproof.commands.replay import Interpreters
 from aliasproof.ir.errors import Rejected, UserError
 from aliasproof.minimization.minimize_request import MinimizeRequest
-from aliasproof.processes.isolation import CPU, Isolated, Limits, memory_available, start_server
+from aliasproof.processes.isolation import Limits, memory_available, start_server
 from aliasproof.reports.console import (
     counted,
     notes,
@@ -100,16 +100,23 @@ def bisect(
 
 
 def _bisect(request: MinimizeRequest, limit: float) -> Bisection:
-    from aliasproof.minimization.minimizing import value_of
+    from aliasproof.minimization.minimizing import found_in_file, process_for, value_of
     from aliasproof.torch_parts import require
 
     require("attribution")
-    process = Isolated(Limits(limit, memory_available()), request.device or CPU)
-    try:
+    limits = Limits(limit, memory_available())
+    with process_for(request, limits) as process:
         outcome = process.outcome_of(f"{SESSION}:bisect", request)
-    finally:
-        process.stop()
-    bisection: Bisection = value_of(outcome, request)
+    try:
+        bisection: Bisection = value_of(outcome, request)
+    except (Rejected, UserError) as reason:
+        finding = found_in_file(request, limits, str(reason))
+        if finding is None:
+            raise
+        print_notes([f"searched as it is written, since {reason}"])
+        with process_for(request, limits) as process:
+            outcome = process.outcome_of(f"{SESSION}:bisect_python", finding)
+        bisection = value_of(outcome, request)
     return bisection
 
 

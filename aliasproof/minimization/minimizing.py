@@ -50,7 +50,7 @@ from aliasproof.minimization.minimize_request import (
     Subject,
 )
 from aliasproof.minimization.minimize_session import Found, NamedResult
-from aliasproof.processes.isolation import CPU, TARGET_STEP, Isolated
+from aliasproof.processes.isolation import CPU, TARGET_STEP, Isolated, Limits
 from aliasproof.processes.outcome import Death, Outcome, Raised, Returned
 from aliasproof.reduction.reducer import Reducer
 from aliasproof.reports.console import (
@@ -156,8 +156,9 @@ def complete_request(request: MinimizeRequest, *, by_target: bool) -> MinimizeRe
 
 
 @contextlib.contextmanager
-def _process(request: MinimizeRequest, options: MinimizeOptions) -> Iterator[Isolated]:
-    process = Isolated(options.limits, request.device or CPU)
+def process_for(request: MinimizeRequest, limits: Limits) -> Iterator[Isolated]:
+    """A process for the user's code, on the device of the request."""
+    process = Isolated(limits, request.device or CPU)
     try:
         yield process
     finally:
@@ -190,7 +191,7 @@ def _by_script(
     request: MinimizeRequest, options: MinimizeOptions, smallest: SmallestFile
 ) -> MinimizeResult:
     assert options.interesting is not None
-    with _process(request, options) as process:
+    with process_for(request, options.limits) as process:
         subject = _subject(process, request)
     check = ScriptCheck(options.interesting, options.limit)
     question = {"script": digest_of(options.interesting)}
@@ -207,7 +208,7 @@ def _by_target(
     request: MinimizeRequest, options: MinimizeOptions, smallest: SmallestFile
 ) -> MinimizeResult:
     """The result, the difference that was kept, and the finding that a campaign makes of it."""
-    with _process(request, options) as process:
+    with process_for(request, options.limits) as process:
         try:
             subject = _subject(process, request)
             outcome = process.outcome_of(f"{SESSION}:find", subject.program, request)
@@ -219,7 +220,7 @@ def _by_target(
                 found: Found = value_of(outcome, request)
                 program, target, kept = found
         except (Rejected, UserError) as reason:
-            finding = _found_in_file(request, options, str(reason))
+            finding = found_in_file(request, options.limits, str(reason))
             if finding is None:
                 raise
             print_notes([f"reduced as it is written, since {reason}"])
@@ -236,7 +237,7 @@ def _by_target(
     minimized = _reduce_kept(kept, program, preparation, request, options, smallest)
     if minimized.interrupted:  # after Ctrl-C, start no further run
         return MinimizeResult(minimized, kept, user_code=subject.user_code)
-    with _process(request, options) as process:
+    with process_for(request, options.limits) as process:
         value_of(process.outcome_of(f"{SESSION}:prepare_worker", request, subject), request)
         arguments = minimized.program, minimized.original, kept, minimized.grade
         named = value_of(process.outcome_of(f"{SESSION}:named", *arguments), request)
@@ -266,8 +267,8 @@ def _reduce_kept(
     return minimized
 
 
-def _found_in_file(
-    request: MinimizeRequest, options: MinimizeOptions, reason: str
+def found_in_file(
+    request: MinimizeRequest, limits: Limits, reason: str
 ) -> Finding[PythonProgram] | None:
     """The difference for the function in a user's file as it is called; None if there is none.
 
@@ -275,7 +276,7 @@ def _found_in_file(
     """
     if request.path.suffix != ".py" or request.oracle is not None or request.device is not None:
         return None
-    with _process(request, options) as process:
+    with process_for(request, limits) as process:
         outcome = process.outcome_of(f"{PYTHON_SESSION}:find_in_file", request)
     if isinstance(outcome, Returned):
         finding: Finding[PythonProgram] = outcome.value
@@ -300,7 +301,7 @@ def _of_python(
     preparation = "aliasproof.judge.trial:start_worker", (given.target,)
 
     def in_process(function: Callable[..., object], *arguments: object) -> Outcome:
-        with _process(request, options) as process:
+        with process_for(request, options.limits) as process:
             value_of(process.outcome_of(*preparation), request)
             return process.outcome_of(CALL, function, *arguments)
 
