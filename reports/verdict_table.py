@@ -244,10 +244,7 @@ def _print_eager(console: Console, eager: EagerResult) -> None:
 
 
 ON_MEMORY = ("bounds", "uninitialised")
-UNWATCHED = (
-    "no buffers of code that Inductor generated were watched (those of AOTInductor and cpp_wrapper"
-    " are allocated in C++)"
-)
+UNWATCHED = "only for the Python code that Inductor generates, which allocates its buffers"
 
 
 def _reasons(results: Mapping[str, TargetResult]) -> list[str]:
