@@ -219,12 +219,7 @@ class Check:
         earlier = None if result.after is None else self.results.get(result.after)
         if earlier is None:
             return None
-        kind = (violation.oracle, violation.kind)
-        seen = (
-            difference for report in earlier.reports.values() for difference in report.differences
-        )
-        same = next(
-            (difference for difference in seen if (difference.oracle, difference.kind) == kind),
-            None,
-        )
+        what = (violation.oracle, violation.kind, violation.place)
+        seen = (it for report in earlier.reports.values() for it in report.differences)
+        same = next((it for it in seen if (it.oracle, it.kind, it.place) == what), None)
         return None if same is None else self.already_in(earlier, same) or earlier.target

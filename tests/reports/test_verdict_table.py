@@ -57,6 +57,14 @@ def test_a_violation_of_an_earlier_target_is_named_after_it():
     assert out.strip().endswith("Wrong: one, two.")
 
 
+def test_a_violation_elsewhere_than_in_an_earlier_target_is_shown():
+    elsewhere = Violation("values", "wrong value", "output 1")
+    second = TargetResult("two", "one", RIGHT | {"values": Report(Verdict.VIOLATED, (elsewhere,))})
+    out = printed(TargetResult("one", None, WRONG), second)
+    assert "values: wrong value (output 1)\n" in out
+    assert "as in" not in out
+
+
 def test_what_targets_show_alike_is_shown_once():
     def raising(message: str) -> dict[str, Report]:
         error = Violation("errors", "raises TypeError", "call", {"message": message})
