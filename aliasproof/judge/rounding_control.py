@@ -144,19 +144,23 @@ def without_rounding(
     runs: tuple[Observation, Observation],
     trace: Trace,
     controls: Sequence[Control],
+    run_eager: Callable[[], Observation],
 ) -> tuple[Judgement, list[str]]:
     """The judgement of two runs without differences that vanish in float64, and their locations.
 
     What is open because eager's dtypes round is a violation if it differs in float64, too. `judged`
-    returns the judgement for a trace. The first control that can decide does so.
+    returns the judgement for a trace. The first control that can decide does so. `run_eager` runs
+    eager once more.
     """
     rounding = []
     open_ = _open_differences(judgement, judged, trace)
     if open_ and (wrong := _wrong(controls, [*open_])) is not None:
+        wrong += [it for it in open_ if it not in wrong and _is_stale(it, runs[0], run_eager)]
         judgement = _decided(judgement, [open_[place] for place in wrong])
         rounding += [place for place in open_ if place not in wrong]
     places = [place for place in suspects(judgement, runs[0], trace) if place not in open_]
-    if places and _rounds_alone(controls, places, *runs):
+    stale = any(_is_stale(place, runs[0], run_eager) for place in places)
+    if places and not stale and _rounds_alone(controls, places, *runs):
         judgement = excused(judgement, places)
         rounding += places
     return judgement, rounding
@@ -192,7 +196,7 @@ def _wrong(controls: Sequence[Control], places: Sequence[str]) -> list[str] | No
             exact = control.exact()
             watched, trace = control.watched()
             left = [watched.tensors().get(place) for place in places]
-            if exact.error or any(trace.bits_open(it) or _may_overflow(trace, it) for it in left):
+            if exact.error or any(trace.bits_open(it) or _rounds_here(trace, it) for it in left):
                 continue
             target = control.target()
         except (Rejected, InternalError):
@@ -202,14 +206,33 @@ def _wrong(controls: Sequence[Control], places: Sequence[str]) -> list[str] | No
     return None
 
 
-def _may_overflow(trace: Trace, value: torch.Tensor | None) -> bool:
-    """Whether a value is infinite or NaN where the function itself converts to a narrow dtype.
+def _is_stale(place: str, eager: Observation, run_eager: Callable[[], Observation]) -> bool:
+    """Whether eager computes a value from a parameter as it was before a write.
 
-    Between two ops that a compiler fuses, only eager rounds to that dtype, also in this control.
+    Autocast converts a parameter once, and keeps the result. In float64 it converts nothing.
+    """
+    cached = torch.is_autocast_cache_enabled()
+    torch.set_autocast_cache_enabled(False)
+    try:
+        again = run_eager().tensors().get(place)
+    finally:
+        torch.set_autocast_cache_enabled(cached)
+    if again is None:
+        return True
+    one, other = _as_wide(eager.tensors()[place]), _as_wide(again)
+    most = torch.finfo(torch.bfloat16).eps ** 0.5 * _scale([one, other])
+    return not torch.allclose(one, other, rtol=0, atol=most, equal_nan=True)
+
+
+def _rounds_here(trace: Trace, value: torch.Tensor | None) -> bool:
+    """Whether rounding may decide about a value in this control, too.
+
+    Where the function itself converts to a narrow dtype, only eager rounds to it between two ops
+    that a compiler fuses. Then one side may overflow, or be cut to another integer.
     """
     if value is None or not trace.rounds_between(value):
         return False
-    return any_is(value, lambda numbers: ~numbers.isfinite())
+    return not _is_inexact(value) or any_is(value, lambda numbers: ~numbers.isfinite())
 
 
 def _rounds_alone(
@@ -269,7 +292,7 @@ def _agree(one: torch.Tensor, other: torch.Tensor | None, scale: float) -> bool:
     if other is None or one.shape != other.shape or one.dtype != other.dtype:
         return False
     # A function may convert to another dtype itself, as with `.float()` after autocast.
-    kind = torch.finfo(one.dtype)
+    kind = torch.finfo(one.dtype if _is_inexact(one) else torch.float64)
     same = max(SAME, MARGIN * kind.eps)
     cancelled = max(CANCELLED, kind.eps) if kind.bits >= 32 else CANCELLED
     one, other = _as_wide(one), _as_wide(other)

@@ -294,7 +294,7 @@ def run_trial(
     start = time.perf_counter()
     judged, runs = partial(judge, target.contract, expected, actual), (expected, actual)
     controls = [_Control(wide, target, expected) for wide in subject.widened()]
-    judgement, _ = without_rounding(judged(trace), judged, runs, trace, controls)
+    judgement, _ = without_rounding(judged(trace), judged, runs, trace, controls, subject.observe)
     # Without a build, running again means compiling again, so only do so for a violation.
     if build is not None or judgement.violations:
         again = partial(subject.run_again, target, build)

@@ -149,7 +149,14 @@ def look_closer(compared: Compared, call: GraphCall, tangents: Tangents | None =
     for name, run in expected.items():
         runs, one = (run, actual[name]), _ControlOfDirection(control, name)
         again = partial(judged, compared.contract, *runs)
-        judgement, rounding[name] = without_rounding(again(trace), again, runs, trace, [one])
+        judgement, rounding[name] = without_rounding(
+            again(trace),
+            again,
+            runs,
+            trace,
+            [one],
+            lambda: _observed(compared.eager, call, tangents)[name],
+        )
         violations[name] = judgement.violations
         unknown[name] = undecided(judgement)
     seen = {name: places_of(expected[name], trace) for name in expected}

@@ -210,6 +210,49 @@ def test_a_function_that_converts_to_a_narrow_dtype_is_no_control() -> None:
     assert tried.judgement.reports["values"].verdict is Verdict.UNKNOWN
 
 
+def cut_between(x: Tensor) -> Tensor:
+    return (x.bfloat16() * 3).to(torch.int8)
+
+
+def cut_at_the_end(x: Tensor) -> Tensor:
+    return (x.bfloat16().float() * 3).to(torch.int8)
+
+
+def test_an_integer_that_was_rounded_before_it_was_cut_is_left_open() -> None:
+    contract = target_named("inductor").contract
+    given = torch.linspace(0, 40, 999)
+    assert not torch.equal(cut_between(given), cut_at_the_end(given))
+    tried = trial(cut_between, cut_at_the_end, given, contract=contract)
+    assert tried.judgement.reports["values"].verdict is Verdict.UNKNOWN
+
+
+def projects_twice(x: Tensor, weight: Tensor) -> Tensor:
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        first = x @ weight
+        with torch.no_grad():
+            weight.mul_(2)
+        return x @ weight - first
+
+
+def converts_each_time(function: Function) -> Function:
+    def run(*inputs: Tensor) -> object:
+        torch.set_autocast_cache_enabled(False)
+        try:
+            return function(*inputs)
+        finally:
+            torch.set_autocast_cache_enabled(True)
+
+    return run
+
+
+def test_what_autocast_converted_before_a_write_is_not_rounding(monkeypatch) -> None:
+    compile_with(monkeypatch, converts_each_time)
+    given = torch.ones(3, 3), torch.eye(3, requires_grad=True)
+    called = check(projects_twice, given, ["dynamo"], grad=True).results["dynamo as called"]
+    # Eager converts the weight once, before it is written, so the difference of both products is 0.
+    assert ("values", "wrong value") in [(it.oracle, it.kind) for it in called.violations]
+
+
 @pytest.mark.parametrize(
     ("other", "places"), [(averaged_otherwise, []), (loses_the_average, ["mean"])]
 )
