@@ -155,7 +155,7 @@ def look_closer(compared: Compared, call: GraphCall, tangents: Tangents | None =
             runs,
             trace,
             [one],
-            lambda: _observed(compared.eager, call, tangents)[name],
+            partial(_observed_in, name, compared.eager, call, tangents),
         )
         violations[name] = judgement.violations
         unknown[name] = undecided(judgement)
@@ -190,6 +190,12 @@ def _observed(
     if tangents is not None:
         observed[BACKWARD] = differentiated(run, _as_wide(tangents, wide=wide))
     return observed
+
+
+def _observed_in(
+    direction: str, function: GraphFunction, call: GraphCall, tangents: Tangents | None
+) -> Observation:
+    return _observed(function, call, tangents)[direction]
 
 
 def differentiated(run: GraphRun, tangents: Tangents) -> Observation:
