@@ -206,7 +206,7 @@ def _ablation(finding: Finding[Program]) -> str:
     """Which backends show the finding, as the form asks."""
     lines = [f"- {in_code(name_of(finding.target))} alone: shows"]
     lines += [f'- `backend="{name}"`: {answer}' for name, answer in finding.user_level.items()]
-    if not finding.user_level:
+    if not finding.user_level and finding.known is None:  # campaigns try only new findings
         lines.append("- `torch.compile`: not tried")
     return "\n".join(("Ablation:", "", *lines))
 
