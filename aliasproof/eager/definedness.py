@@ -255,7 +255,9 @@ class Watch(TorchDispatchMode):
             op(*copied[0], **copied[1])
         except Exception as error:
             self.trace.overlap_error |= refuses_overlap(error)
-            self._refused = error, undefined
+            raised = str(error).split(". ")[0].split("\n")[0]
+            refusal = f"{undefined}, and eager raises {type(error).__name__}: {raised}"
+            self._refused = error, Undefined(refusal)
             raise error from None
 
     def require_defined(self, error: Exception | None) -> None:

@@ -279,7 +279,12 @@ def test_undefined(reason: str, given: str, line: str) -> None:
     op, _, expression = line.partition(": ")
     with pytest.raises(Undefined) as raised:
         observe_eager(lambda x: evaluated(expression, x=x), [evaluated(given)])
-    assert reason.format(op=op) == str(raised.value)
+    assert reason.format(op=op) == str(raised.value).partition(", and eager raises ")[0]
+
+
+def test_an_undefined_call_that_eager_refuses_has_its_error() -> None:
+    with pytest.raises(Undefined, match="and eager raises RuntimeError: unsupported operation"):
+        observe_eager(lambda x: x.expand(3, 4).add_(1), [vector()])
 
 
 def test_nothing_runs_once_a_call_is_undefined() -> None:
