@@ -343,7 +343,7 @@ def _summary(check: Check, shown: Shown) -> tuple[str, str]:
     differs = [f"{what}: {', '.join(names)}." for what, names in lists if names]
     if not differs and check.eager.raised is not None:
         # If a target raises as well, it is right, but no values were compared.
-        return "Nothing wrong, but eager raises, so there are no results to compare.", "yellow"
+        return "Eager raises, so there are no results to compare.", "yellow"
     if inherited:
         differs.append(f"Not yours, wrong in a layer of torch before: {', '.join(inherited)}.")
     if not differs and not equal:
