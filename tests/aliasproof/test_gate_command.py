@@ -109,6 +109,16 @@ def my_pass(graph_module):
 """
 
 
+RAISES_WITH = """
+from pathlib import Path
+
+
+def my_pass(graph_module):
+    if Path({flag!r}).exists():
+        raise RuntimeError("unfinished")
+"""
+
+
 def test_a_pass_that_raises_is_two_lines_for_all_programs(call, tmp_path, few_programs):
     (tmp_path / "mine.py").write_text(RAISES)
     outcome = call("gate", "--target", "mine.py:my_pass")
@@ -119,6 +129,24 @@ def test_a_pass_that_raises_is_two_lines_for_all_programs(call, tmp_path, few_pr
     assert "Still there" in call(*shlex.split(command)[1:]).out
     assert "by RuntimeError: not written yet" in of_python
     assert last == "3 programs, 3 changes, 3 new"
+
+
+def test_what_is_gone_from_several_programs_is_one_line(call, tmp_path, few_programs):
+    flag = tmp_path / "broken"
+    flag.touch()
+    given = ("--target", "mine.py:my_pass", "--baseline", "b.json")
+    (tmp_path / "mine.py").write_text(RAISES_WITH.format(flag=str(flag)))
+    assert call("gate", *given).code == 0
+    flag.unlink()
+    outcome = call("gate", *given)
+    assert outcome.code == 0, outcome
+    first, second, *_ = outcome.out.splitlines()
+    assert (
+        first
+        == "gone: errors: raises RuntimeError: unfinished through mine.py:my_pass (2 programs)"
+    )
+    assert second.startswith("gone: errors: raises BackendCompilerFailed by RuntimeError")
+    assert "program" not in second
 
 
 def test_ci_never_records_a_baseline(call, tmp_path, few_programs, monkeypatch):

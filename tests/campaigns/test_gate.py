@@ -61,7 +61,16 @@ def test_what_is_gone_is_shown_and_does_not_fail():
     assert gone == [(False, f"gone: known bug {BUG}"), (False, "site gone: b")]
     [(is_new, text)] = lines(Seen(None, frozenset("ab")), baseline(it=Shown(WRONG)))
     assert not is_new
-    assert text == f"gone: values: wrong value through aot, of program {ENTRY.name}"
+    assert text == "gone: values: wrong value through aot"
+
+
+def test_new_violations_come_last_after_what_is_gone_and_what_is_latent():
+    latent = Shown(Symptom("aot", "equivalence", "wrong symbolic value"))
+    other, third = replace(ENTRY, target="aot-eager"), replace(ENTRY, target="dynamo")
+    seen = {ENTRY.name: Seen(Shown(WRONG)), other.name: Seen(latent), third.name: Seen()}
+    before = replace(baseline(), shown={third.name: Shown(WRONG)})
+    texts = [it.text.split(":")[0] for it in changes([ENTRY, other, third], seen, before)]
+    assert texts == ["gone", "site gone", "site gone", "latent, since no values show it", "new"]
 
 
 def test_what_no_values_show_is_shown_and_does_not_fail():

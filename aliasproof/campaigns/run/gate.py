@@ -286,7 +286,7 @@ def changes(
     baseline: Baseline | None,
     stated: Collection[str] = (),
 ) -> list[Change]:
-    """What changed: new violations, then bugs and sites that are gone.
+    """What changed: bugs and sites that are gone, then new violations.
 
     Without a baseline, violations that are not known bugs are new. Known bugs in `stated` are
     expected although the baseline lacks them.
@@ -306,12 +306,13 @@ def changes(
         if _could_show(name, here.vectors)
     ]
     gone += [
-        Change(False, f"gone: {one}, of program {name}")
+        Change(False, f"gone: {one}")
         for name, one in before.shown.items()
         if one.known is None and name in seen and name not in here.shown
     ]
     sites = sorted(set(before.sites).difference(here.sites))
-    return [*new, *gone, *(Change(False, f"site gone: {site}") for site in sites)]
+    gone += [Change(False, f"site gone: {site}") for site in sites]
+    return [*gone, *sorted(new, key=lambda it: it.is_new)]
 
 
 def _changed(shown: Shown, finding: AnyFinding) -> Change:
