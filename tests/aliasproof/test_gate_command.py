@@ -157,6 +157,13 @@ def test_ci_never_records_a_baseline(call, tmp_path, few_programs, monkeypatch):
     assert not (tmp_path / "b.json").exists()
 
 
+def test_a_baseline_in_no_folder_is_refused_before_the_work(call, tmp_path, few_programs):
+    (tmp_path / "mine.py").write_text(RAISES)
+    outcome = call("gate", "--target", "mine.py:my_pass", "--baseline", "missing/b.json")
+    assert "the folder missing does not exist" in outcome.refusal
+    assert not (tmp_path / "missing").exists()
+
+
 def test_without_a_baseline_known_bugs_are_no_change(call, few_programs):
     outcome = call("gate", "--target", "inductor-fx", "--json")
     assert outcome.code == 0, outcome
