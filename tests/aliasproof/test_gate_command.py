@@ -136,10 +136,14 @@ def test_what_is_gone_from_several_programs_is_one_line(call, tmp_path, few_prog
     flag.touch()
     given = ("--target", "mine.py:my_pass", "--baseline", "b.json")
     (tmp_path / "mine.py").write_text(RAISES_WITH.format(flag=str(flag)))
-    assert call("gate", *given).code == 0
+    recorded = call("gate", *given)
+    assert recorded.code == 0, recorded
+    warning = "warning: raising only with your pass `my_pass`: 3 programs, and b.json now accepts"
+    assert warning in " ".join(recorded.err.split())
     flag.unlink()
     outcome = call("gate", *given)
     assert outcome.code == 0, outcome
+    assert "warning" not in outcome.err
     first, second, *_ = outcome.out.splitlines()
     assert (
         first
