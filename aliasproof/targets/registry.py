@@ -72,7 +72,7 @@ def target(name: str) -> Target:
     """
     base, chosen = _parts(name)
     plain = plain_target(base)
-    asked = [_variant(text, base) for text in chosen]
+    asked = [_variant(text, plain) for text in chosen]
     reasons = (_not_taken(variant, plain) for variant in asked)
     reason = next((why for why in reasons if why is not None), None) or plain.excluded(asked)
     if reason is not None:
@@ -85,11 +85,12 @@ def plain_target(base: str) -> Target:
     return OWN[base] if base in OWN else TARGETS[base]
 
 
-def _variant(text: str, base: str) -> Variant:
+def _variant(text: str, plain: Target) -> Variant:
     variant = variants.by_name(text)
     if variant is None:
-        hint = did_you_mean(text, VARIANTS, otherwise=f"variants: {', '.join(VARIANTS)}")
-        raise UserError(f"unknown variant '{text}' of target '{base}'{hint}")
+        known = [own.name for own in plain.variants] if plain.yours else [*VARIANTS]
+        hint = did_you_mean(text, known, otherwise=f"variants: {', '.join(known) or 'none'}")
+        raise UserError(f"unknown variant '{text}' of target '{plain.name}'{hint}")
     return variant
 
 
