@@ -87,17 +87,17 @@ def gate(
     if baseline is not None and baseline.exists():
         before = gates.Baseline.read(baseline)
     elif baseline is not None:
-        if os.environ.get("CI"):
-            raise UserError(
-                f"{baseline} does not exist, so nothing would be compared, in CI each time: run"
-                " this command once on a machine of yours, and commit the file"
-            )
         if not baseline.parent.is_dir():
             raise UserError(
                 f"{baseline}: the folder {baseline.parent} does not exist; create it, or give"
                 " another file"
             )
         require_writable(baseline)
+        if os.environ.get("CI"):
+            raise UserError(
+                f"{baseline} does not exist, so nothing would be compared, in CI each time: run"
+                " this command once on a machine of yours, and commit the file"
+            )
     elif not target:
         # It need not be recorded again for each new file of a bug.
         before, stated = gates.shipped_baseline(), gates.stated_bugs()
