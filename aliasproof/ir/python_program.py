@@ -31,6 +31,7 @@ import torch
 from aliasproof.ir import custom_operators
 from aliasproof.ir.custom_operators import NAMESPACE
 from aliasproof.ir.errors import Rejected, UserError
+from aliasproof.ir.object_graph import parts_of
 from aliasproof.ir.program import Program
 
 # --- python names ---------------------------------------------------------------------------------
@@ -228,7 +229,9 @@ def reachable(names: dict[str, Any], local: dict[str, Any]) -> dict[str, object]
 
 
 def _is_code(value: object) -> bool:
-    return callable(value) or isinstance(value, (types.ModuleType, property, staticmethod))
+    # A module can be called, and has state.
+    code = callable(value) and parts_of(value) is None
+    return code or isinstance(value, (types.ModuleType, property, staticmethod))
 
 
 # --- the language ---------------------------------------------------------------------------------

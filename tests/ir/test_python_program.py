@@ -50,6 +50,13 @@ def test_each_run_has_a_world_of_its_own():
         assert left["x"].tolist() == [2, 2]
 
 
+def test_the_state_of_a_module_in_a_global_is_left():
+    text = PROGRAM.replace("class State", "norm = torch.nn.BatchNorm1d(2)\n\nclass State")
+    left: Any = PythonProgram(text).run()
+    assert left["norm"].running_mean.tolist() == [0, 0]
+    assert "State" not in left
+
+
 @pytest.mark.parametrize(
     "line",
     [
