@@ -68,6 +68,35 @@ def test_a_planted_pass_of_inductor_is_named(size, where):
         assert part_of(program, symptom) == "Inductor: post_grad_custom_post_pass" + where
 
 
+RAISING_TWICE = """import torch
+
+
+def program(w):
+    a, b = w.split(2)
+    with torch.no_grad():
+        a.mul_(2)
+    (g,) = torch.autograd.grad((w * w).sum(), w)
+    return g, b
+
+
+def calls(program):
+    out = program(torch.arange(4.0).requires_grad_())
+    return locals()
+"""
+
+
+def test_an_error_of_a_backend_is_not_that_of_dynamo_after_it():
+    """Without a backend that raises, Dynamo continues, and raises itself after the graph break."""
+    case = PythonCase(PythonProgram(RAISING_TWICE))
+    kinds = {}
+    for name in ("dynamo", "aot-eager"):
+        symptom = examine(case, target_named(name)).symptom
+        assert symptom is not None
+        assert symptom.target == name
+        kinds[name] = symptom.kind.split()[1].rstrip(":")
+    assert kinds == {"dynamo": "InternalTorchDynamoError", "aot-eager": "BackendCompilerFailed"}
+
+
 def test_nothing_is_blamed_without_a_difference():
     """Without a difference, the first experiment would be reported as the wrong part."""
     program = PythonProgram(PROGRAM.replace("SIZE", "2"))
