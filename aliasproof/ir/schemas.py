@@ -116,6 +116,9 @@ def _names_of_overloads(namespace: str) -> list[str]:
 @functools.cache
 def is_composite(op: OpOverload) -> bool:
     """True if the op calls other ops: a trace shows those instead, and traces may differ."""
+    # The dispatcher does not have the ops of TorchScript, such as `aten.split.default`.
+    if not torch._C._dispatch_has_kernel(op.name()):
+        return True
     return torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), "CompositeImplicitAutograd")
 
 

@@ -110,6 +110,14 @@ def test_a_program_whose_result_was_computed_by_hand(way: Way) -> None:
     assert y.tolist() == [5, 2, 11, 4]
 
 
+def test_an_op_that_only_torchscript_has_runs_as_the_ops_that_it_calls() -> None:
+    """Patterns of Inductor on `torch.split` draw `aten.split.default`."""
+    call = Instruction("aten.split.default", (Y, (1, 3)), results=("one", "three"))
+    eager = run_eager(Case.of(program_of(call, outputs=("three",))))
+    assert [it.tolist() for it in eager.observation.outputs] == [[2, 3, 4]]
+    assert eager.trace.as_written is False
+
+
 def test_inputs_that_share_a_storage_see_each_other() -> None:
     inputs, outputs = called(program_of(Instruction("aten.zero_.default", (X,)), outputs=("y",)))
     assert outputs[0].tolist() == [0, 0, 0, 0]
