@@ -31,10 +31,6 @@ from aliasproof.reports.console import (
     sites_fired,
 )
 from aliasproof.reports.explanation import print_program
-from aliasproof.targets.names import ATEN
-from aliasproof.targets.registry import OWN
-from aliasproof.targets.user_targets import YOUR_BACKEND
-from aliasproof.targets.variants import KEPT_OUTPUTS, is_variant
 
 MOST_FINDINGS = 10  # lines of findings: the outcome fits a screen
 FEW = 0.01  # of all programs: fewer are not worth a line
@@ -64,7 +60,6 @@ def print_outcome(console: Console, campaign: Campaign, *, everything: bool = Fa
     _print_others(console, campaign)
     _print_rejected(console, campaign, everything)
     _print_changed(console, campaign)
-    _print_kept_outputs(console, campaign)
     if campaign.untried and not campaign.interrupted:
         names = ", ".join(campaign.untried)
         print_lines(console, f"The time did not suffice for a program of {names}.", "yellow")
@@ -159,19 +154,6 @@ def _print_changed(console: Console, campaign: Campaign) -> None:
             none = f"{name} changed no graph in {counted(compiled, 'compilation')}: nothing of it"
             advice = "was tested. 'check' a function that it changes."
             print_lines(console, f"{none} {advice}", "yellow")
-
-
-def _print_kept_outputs(console: Console, campaign: Campaign) -> None:
-    """For each user's backend without a finding, print the variant that keeps its outputs."""
-    targets = campaign.plan.targets
-    if campaign.findings or campaign.plan.language != ATEN:  # Python programs call more than once
-        return
-    for name in targets:
-        kept = f"{name}:{KEPT_OUTPUTS.name}"
-        backend = name in OWN and OWN[name].yours.startswith(YOUR_BACKEND)
-        if backend and not any(is_variant(other, of=kept) for other in targets):
-            none = f"No output of {name} was used after a later call"
-            print_lines(console, f"{none}: --target {kept} does that.")
 
 
 def _print_findings(

@@ -34,6 +34,7 @@ from aliasproof.reports.console import (
     counted,
     listed,
     notes,
+    print_lines,
     print_notes,
     relative,
     results,
@@ -376,7 +377,21 @@ def run_campaign(
         write_json(campaign.to_json() | {"folder": str(folder)})
     else:
         print_outcome(results(), campaign, everything=everything)
+        advise_kept_outputs(campaign)
     return campaign
+
+
+def advise_kept_outputs(campaign: Campaign) -> None:
+    """For each user's backend without a finding, name the variant that uses outputs later."""
+    from aliasproof.targets.registry import OWN
+    from aliasproof.targets.user_targets import YOUR_BACKEND
+
+    if campaign.findings or campaign.plan.language != ATEN:  # Python programs call more than once
+        return
+    for name in campaign.plan.targets:
+        if name in OWN and OWN[name].yours.startswith(YOUR_BACKEND):
+            none = f"No output of {name} was used after a later call"
+            print_lines(results(), f"{none}: --target {name}:kept-outputs does that.")
 
 
 def _title(plan: Plan, cluster: str | None, folder: str) -> str:

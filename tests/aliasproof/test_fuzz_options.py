@@ -14,8 +14,9 @@ from aliasproof.campaigns.store.plan import Plan
 from aliasproof.commands import fuzz
 from aliasproof.commands.fuzz import exit_status
 from aliasproof.ir.errors import UserError
+from aliasproof.targets import registry
 from aliasproof.targets.names import FUZZED
-from aliasproof.targets.user_targets import YOUR_PASS
+from aliasproof.targets.user_targets import YOUR_PASS, of_value
 from tests.campaigns.test_confirmations import REDUCED
 
 MakePlan = Callable[..., Plan]
@@ -127,6 +128,17 @@ def test_a_campaign_without_a_judged_program_has_a_status_of_its_own() -> None:
     assert exit_status(campaign, 1, fail_on_findings=False) == 4
     campaign.statistics["mine"].fired[YOUR_PASS] = 1
     assert exit_status(campaign, 1, fail_on_findings=False) == 0
+
+
+def test_a_backend_without_a_finding_is_advised_to_keep_its_outputs(monkeypatch, capsys) -> None:
+    monkeypatch.setitem(registry.OWN, "mine.py:mine", of_value(lambda graph, inputs: graph))
+    plan, advice = Plan(("mine.py:mine",)), "--target mine.py:mine:kept-outputs"
+    for findings in ({"values-1": REDUCED}, {}):
+        fuzz.advise_kept_outputs(Campaign(plan, Path("run"), findings=findings))
+        assert (advice in capsys.readouterr().out) is not bool(findings)
+    # A Python program may use its outputs after a later call.
+    fuzz.advise_kept_outputs(Campaign(replace(plan, language="both"), Path("run")))
+    assert capsys.readouterr().out == ""
 
 
 def test_after_ctrl_c_the_exit_status_is_130_whatever_was_found(plan):

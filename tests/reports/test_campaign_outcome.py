@@ -17,9 +17,8 @@ from aliasproof.judge.attribution import Symptom
 from aliasproof.judge.examination import Examination
 from aliasproof.judge.trial import Case
 from aliasproof.reports.campaign_outcome import print_outcome
-from aliasproof.targets import registry
 from aliasproof.targets.registry import TARGETS
-from aliasproof.targets.user_targets import YOUR_PASS, of_value
+from aliasproof.targets.user_targets import YOUR_PASS
 
 
 def outcome(campaign: Campaign, width: int = 100, *, everything: bool = False) -> str:
@@ -135,24 +134,6 @@ def test_how_often_a_pass_changed_a_graph_is_said(campaign, changed):
     # One that raised has changed no graph, and its finding says what it did.
     campaign.findings.update(found)
     assert "nothing of it was tested" not in outcome(campaign)
-
-
-def test_a_backend_without_a_finding_is_said_to_be_called_once(campaign, monkeypatch):
-    def backend(graph_module, example_inputs):
-        return graph_module
-
-    name, kept = "mine.py:backend", "mine.py:backend:kept-outputs"
-    monkeypatch.setitem(registry.OWN, name, of_value(backend))
-    note = f"No output of {name} was used after a later call: --target {kept} does that."
-    plan = replace(campaign.plan, targets=(name,))
-    campaign.plan = plan
-    assert note not in outcome(campaign)
-    campaign.findings.clear()
-    assert note in one_line(outcome(campaign))
-    campaign.plan = replace(plan, targets=(name, kept))
-    assert note not in one_line(outcome(campaign))
-    campaign.plan = replace(plan, language="both")  # a Python program uses outputs as it wants
-    assert note not in one_line(outcome(campaign))
 
 
 def test_a_target_that_takes_few_programs_says_why(campaign) -> None:
