@@ -178,6 +178,15 @@ def test_the_gate_fails_a_pull_request_and_annotates_it(tmp_path: Path, capsys: 
     assert "::error title=aliasproof::inputs: input ends wrong" in capsys.readouterr().out
 
 
+def test_the_documented_job_fuzzes_the_pass_of_its_gate() -> None:
+    page = (ROOT / "docs" / "ci.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    gate, fuzz = yaml.safe_load(block)
+    command = f"aliasproof fuzz --target {gate['with']['target']} --programs 500 --fail-on-findings"
+    assert fuzz == {"run": command}
+    assert f"# run: {command}" in (WORKFLOWS / "gate.yml").read_text()
+
+
 def test_a_release_is_built_tested_and_only_then_published() -> None:
     jobs = workflow("release.yml")["jobs"]
     assert (jobs["test"]["needs"], jobs["publish"]["needs"]) == ("build", "test")
