@@ -155,11 +155,11 @@ def without_rounding(
     rounding = []
     open_ = _open_differences(judgement, judged, trace)
     if open_ and (wrong := _wrong(controls, [*open_])) is not None:
-        wrong += [it for it in open_ if it not in wrong and _is_stale(it, runs[0], run_eager)]
+        wrong += _stale([place for place in open_ if place not in wrong], runs[0], run_eager)
         judgement = _decided(judgement, [open_[place] for place in wrong])
         rounding += [place for place in open_ if place not in wrong]
     places = [place for place in suspects(judgement, runs[0], trace) if place not in open_]
-    stale = any(_is_stale(place, runs[0], run_eager) for place in places)
+    stale = _stale(places, runs[0], run_eager)
     if places and not stale and _rounds_alone(controls, places, *runs):
         judgement = excused(judgement, places)
         rounding += places
@@ -206,22 +206,31 @@ def _wrong(controls: Sequence[Control], places: Sequence[str]) -> list[str] | No
     return None
 
 
-def _is_stale(place: str, eager: Observation, run_eager: Callable[[], Observation]) -> bool:
-    """Whether eager computes a value from a parameter as it was before a write.
+def _stale(
+    places: Sequence[str], eager: Observation, run_eager: Callable[[], Observation]
+) -> list[str]:
+    """The locations that eager computes from a parameter as it was before a write.
 
     Autocast converts a parameter once, and keeps the result. In float64 it converts nothing.
     """
+    if not places:
+        return []
     cached = torch.is_autocast_cache_enabled()
     torch.set_autocast_cache_enabled(False)
     try:
-        again = run_eager().tensors().get(place)
+        again = run_eager().tensors()
     finally:
         torch.set_autocast_cache_enabled(cached)
-    if again is None:
-        return True
-    one, other = _as_wide(eager.tensors()[place]), _as_wide(again)
-    most = torch.finfo(torch.bfloat16).eps ** 0.5 * _scale([one, other])
-    return not torch.allclose(one, other, rtol=0, atol=most, equal_nan=True)
+    precision = torch.finfo(torch.bfloat16).eps ** 0.5
+    stale = []
+    for place in places:
+        if place not in again:
+            return [*places]  # without this state of autocast, it raises
+        one, other = _as_wide(eager.tensors()[place]), _as_wide(again[place])
+        most = precision * _scale([one, other])
+        if not torch.allclose(one, other, rtol=0, atol=most, equal_nan=True):
+            stale.append(place)
+    return stale
 
 
 def _rounds_here(trace: Trace, value: torch.Tensor | None) -> bool:
