@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import pytest
 import torch
 from torch._higher_order_ops import while_loop
+from torch._higher_order_ops.map import map as hop_map
 
 import aliasproof
 from aliasproof.checks.check import check
@@ -401,3 +402,15 @@ def test_a_row_that_is_wrong_like_an_earlier_one_has_its_part():
     assert [result.violated for result in found.results.values()] == [True, True]
     assert {found.wrong_part(it) for it in found.results.values()} == {"Dynamo: captured graph"}
     assert "as in aot-eager" in str(found)
+
+
+def test_a_function_that_raises_only_where_nothing_is_compiled_is_not_judged() -> None:
+    def program(x):
+        return hop_map(lambda row: row.sin(), x).sum()
+
+    found = check(program, torch.ones(3, 4, requires_grad=True), ["aot-eager"], grad=True)
+    assert not found.violated
+    assert (
+        "eager compiles a part of it"
+        in found.results["aot-eager as called"].reports["values"].reason
+    )
