@@ -16,11 +16,13 @@ from aliasproof.ir.errors import Rejected, UserError
 from aliasproof.ir.program import Program
 from aliasproof.ir.python_program import PythonProgram
 from aliasproof.judge.attribution import FailsAlike, Symptom
+from aliasproof.judge.python_case import LAYERS
 from aliasproof.judge.trial import quiet_torch
 from aliasproof.minimization.minimize_request import MinimizeRequest
 from aliasproof.oracles.given_tolerance import compare_within
 from aliasproof.processes.isolation import step
 from aliasproof.processes.outcome import Death
+from aliasproof.reports.console import print_notes
 from aliasproof.targets.registry import target as target_named
 from aliasproof.targets.user_names import grant
 from aliasproof.user_code import user_file
@@ -91,12 +93,16 @@ def find_in_file(request: MinimizeRequest) -> Finding[PythonProgram]:
     quiet_torch()
     compare_within(request.tolerance)
     if target_named(target).backend is None:
-        raise UserError(f"{target} is no backend of torch.compile")
+        reason, plain = f"{target} is no backend of torch.compile", target.partition(":")[0]
+        having = (it for it in LAYERS if plain in {one.name for one in target_named(it).layers})
+        target = next(having, "")
+        if not target:
+            raise UserError(reason)
+        print_notes([f"{reason}: its layers are shown through {target}"])
     step("the file")
 
     def find(given: UserFunction | Program) -> Finding[PythonProgram]:
-        if isinstance(given, Program) or request.path.suffix != ".py":
-            raise UserError("it is no function of Python")
+        assert isinstance(given, UserFunction)  # the file is Python
         for program in python_programs(request.path, request.names, given):
             if (finding := shown_by(program, target)) is not None:
                 return finding
