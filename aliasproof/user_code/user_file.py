@@ -22,6 +22,7 @@ from aliasproof.formats.stored_graph import StoredGraph
 from aliasproof.ir.errors import UserError
 from aliasproof.ir.object_graph import PLAIN, leaves
 from aliasproof.ir.program import Program
+from aliasproof.ir.python_program import CALLS
 from aliasproof.ir.serialization import loads
 from aliasproof.ir.stored_text import read_text
 from aliasproof.processes.isolation import step
@@ -240,12 +241,25 @@ def _from_graph(path: Path, names: FileNames) -> UserFunction:
 def _from_module(path: Path, names: FileNames) -> UserFunction:
     module = _module(path)
     function = _callable(module, names.function, path, "a function of the inputs")
+    if CALLS in vars(module) and not hasattr(module, names.inputs):  # a reduced Python program
+        setattr(module, names.inputs, lambda: _first_passed(vars(module)[CALLS]))
     given = _inputs_from(path, module, names.inputs)
     _check_call(function, names.function, given, path)
-    second = None
-    if hasattr(module, SECOND_INPUTS):
-        second = _inputs_from(path, module, SECOND_INPUTS)
+    second = _inputs_from(path, module, SECOND_INPUTS) if hasattr(module, SECOND_INPUTS) else None
     return UserFunction(function, given, second)
+
+
+def _first_passed(calls: Callable[..., object]) -> object:
+    """The arguments in the first call of a Python program."""
+
+    def passed(*args: object, **kwargs: object) -> None:
+        raise StopAsyncIteration(args, kwargs)  # no program can catch it
+
+    try:
+        calls(passed)
+    except StopAsyncIteration as end:
+        return end.args
+    return None
 
 
 def _inputs_from(path: Path, module: ModuleType, name: str) -> object:

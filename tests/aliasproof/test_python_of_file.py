@@ -123,3 +123,27 @@ def test_what_the_language_does_not_have_is_refused(tmp_path: Path) -> None:
         programs(
             tmp_path, "def program(x):\n    return x._version\ndef inputs():\n    return 1, \n"
         )
+
+
+REDUCED = """import torch
+
+def program(x, factor):
+    return x.mul_(factor)
+
+def calls(program):
+    x = torch.ones(2)
+    first = program(x.add_(1), factor=3)
+    program(x, 2)
+    return locals()
+"""
+
+
+def test_a_reduced_program_is_a_file_with_what_it_passes_first(tmp_path: Path) -> None:
+    path, names = tmp_path / "small.py", FileNames()
+    path.write_text(REDUCED)
+    given = user_file.read(path, names)
+    assert isinstance(given, user_file.UserFunction)
+    assert isinstance(given.inputs, tuple)
+    (x,), keywords = given.inputs
+    assert (x.tolist(), keywords) == ([2, 2], {"factor": 3})
+    assert list(python_programs(path, names, given)) == [PythonProgram(REDUCED)]
