@@ -102,7 +102,8 @@ def find_in_file(request: MinimizeRequest) -> Finding[PythonProgram]:
     step("the file")
 
     def find(given: UserFunction | Program) -> Finding[PythonProgram]:
-        assert isinstance(given, UserFunction)  # the file is Python
+        if isinstance(given, Program):  # the file is a graph that torch printed
+            raise UserError("it is no function of Python")
         for program in python_programs(request.path, request.names, given):
             if (finding := shown_by(program, target)) is not None:
                 return finding

@@ -241,12 +241,14 @@ def _from_graph(path: Path, names: FileNames) -> UserFunction:
 def _from_module(path: Path, names: FileNames) -> UserFunction:
     module = _module(path)
     function = _callable(module, names.function, path, "a function of the inputs")
+    notes: tuple[str, ...] = ()
     if CALLS in vars(module) and not hasattr(module, names.inputs):  # a reduced Python program
         setattr(module, names.inputs, lambda: _first_passed(vars(module)[CALLS]))
+        notes = (f"the first call in {CALLS}() is judged",)
     given = _inputs_from(path, module, names.inputs)
     _check_call(function, names.function, given, path)
     second = _inputs_from(path, module, SECOND_INPUTS) if hasattr(module, SECOND_INPUTS) else None
-    return UserFunction(function, given, second)
+    return UserFunction(function, given, second, notes)
 
 
 def _first_passed(calls: Callable[..., object]) -> object:

@@ -144,6 +144,7 @@ def test_a_reduced_program_is_a_file_with_what_it_passes_first(tmp_path: Path) -
     given = user_file.read(path, names)
     assert isinstance(given, user_file.UserFunction)
     assert isinstance(given.inputs, tuple)
+    assert given.notes == ("the first call in calls() is judged",)
     (x,), keywords = given.inputs
     assert (x.tolist(), keywords) == ([2, 2], {"factor": 3})
     assert list(python_programs(path, names, given)) == [PythonProgram(REDUCED)]
