@@ -229,8 +229,7 @@ def reachable(names: dict[str, Any], local: dict[str, Any]) -> dict[str, object]
 
 
 def _is_code(value: object) -> bool:
-    # A module can be called, and has state.
-    code = callable(value) and parts_of(value) is None
+    code = callable(value) and parts_of(value) is None  # a module has state
     return code or isinstance(value, (types.ModuleType, property, staticmethod))
 
 

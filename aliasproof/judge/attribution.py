@@ -10,8 +10,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from torch._dynamo import exc
-
 from aliasproof.ir.errors import InternalError, Rejected
 from aliasproof.ir.execution import seed_generators
 from aliasproof.ir.program import Program
@@ -221,10 +219,9 @@ def _layer(
         candidates = [main] if other_interface else earlier_trial.judgement.violations
         if any(same_promise(candidate, violation) for candidate in candidates):
             return _Wrong(earlier_trial, main)
-        # If this layer raises, so does a compilation that continues after it. But where a backend
-        # raises, Dynamo had not raised yet: its own error, without that backend, is a later one.
-        raised, kind = violation.evidence.get("type"), str(main.evidence.get("type"))
-        later = raised == "BackendCompilerFailed" and kind != raised and hasattr(exc, kind)
+        # If this layer raises, so does a compilation that continues after it. But if a backend
+        # raises, an error inside Dynamo without that backend is a later one.
+        later = "BackendCompilerFailed" in violation.kind and "TorchDynamoError" in main.kind
         if not other_interface and not later and _raises(main) and _raises(violation):
             return _Wrong(earlier_trial, main)
         if not main.silent:
