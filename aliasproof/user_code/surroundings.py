@@ -21,6 +21,7 @@ import numpy as np
 import torch
 from torch import fx
 from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import _disable_current_modes
 
 from aliasproof.ir.object_graph import PLAIN, is_installed, is_library, leaves, objects
 from aliasproof.targets.target import Function
@@ -325,7 +326,10 @@ class Surroundings:
         """
         memo = {} if memo is None else memo
         # Other leaves are shared: a lock or an operator has no meaningful copy.
-        memo |= {id(leaf): leaf for _, leaf in self.leaves() if not isinstance(leaf, COPIED)}
+        known = [leaf for _, leaf in self.leaves()]
+        memo |= {id(leaf): leaf for leaf in known if not isinstance(leaf, COPIED)}
+        with _disable_current_modes():  # in a trace, the state of a generator would be fake
+            memo |= {id(it): copy.deepcopy(it) for it in known if isinstance(it, torch.Generator)}
         memo |= replacements
         arguments = CallArguments(
             tuple(_copy(value, memo) for value in self.arguments.args),
