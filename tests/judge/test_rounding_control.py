@@ -12,8 +12,9 @@ from aliasproof.checks.check import check
 from aliasproof.judge import rounding_control
 from aliasproof.judge.trial import Case, Trial, run_trial
 from aliasproof.oracles.contract import Contract
+from aliasproof.oracles.judge import Judgement
 from aliasproof.oracles.observation import Observation
-from aliasproof.oracles.verdict import Verdict
+from aliasproof.oracles.verdict import ON_VALUES, Report, Verdict, Violation
 from aliasproof.targets.registry import target as target_named
 from aliasproof.targets.target import Build, Function, Target
 from tests.aliasproof.functions_as_called import compile_with
@@ -194,6 +195,17 @@ def test_what_narrow_dtypes_leave_open_is_decided_in_float64() -> None:
     assert {right.reports[name].verdict for name in ("values", "inputs")} == {Verdict.HOLDS}
     (lost,) = trial(averaged, loses_the_average, *NARROW).judgement.violations
     assert (lost.oracle, lost.place) == ("inputs", "input 1")
+
+
+@pytest.mark.parametrize(("place", "open_"), [("input 0", True), ("storage of input 0", False)])
+def test_what_is_open_in_no_tensor_stays_open(place: str, open_: bool) -> None:
+    left = trial(averaged, averaged_otherwise, *NARROW)
+    unknown = Judgement(dict.fromkeys(ON_VALUES, Report(Verdict.UNKNOWN)))
+    differs = Report(Verdict.VIOLATED, (Violation("inputs", "input ends wrong", place),))
+    found = rounding_control._open_differences(
+        unknown, lambda _: Judgement({"inputs": differs}), left.trace
+    )
+    assert bool(found) == open_
 
 
 def overflows_between(x: Tensor) -> Tensor:
