@@ -11,7 +11,7 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import TypeVar
 
 import torch
@@ -242,8 +242,10 @@ def _from_module(path: Path, names: FileNames) -> UserFunction:
     module = _module(path)
     function = _callable(module, names.function, path, "a function of the inputs")
     notes: tuple[str, ...] = ()
-    if CALLS in vars(module) and not hasattr(module, names.inputs):  # a reduced Python program
-        setattr(module, names.inputs, lambda: _first_passed(vars(module)[CALLS]))
+    calls = vars(module).get(CALLS)
+    # A reduced Python program; another file may have other things of that name.
+    if isinstance(calls, FunctionType) and not hasattr(module, names.inputs):
+        setattr(module, names.inputs, lambda: _first_passed(calls))
         notes = (f"the first call in {CALLS}() is judged",)
     given = _inputs_from(path, module, names.inputs)
     _check_call(function, names.function, given, path)
@@ -255,7 +257,7 @@ def _first_passed(calls: Callable[..., object]) -> object:
     """The arguments in the first call of a Python program."""
 
     def passed(*args: object, **kwargs: object) -> None:
-        raise StopAsyncIteration(args, kwargs)  # no program can catch it
+        raise StopAsyncIteration(args, kwargs)  # the language has no name for it
 
     try:
         calls(passed)

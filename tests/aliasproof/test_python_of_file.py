@@ -148,3 +148,9 @@ def test_a_reduced_program_is_a_file_with_what_it_passes_first(tmp_path: Path) -
     (x,), keywords = given.inputs
     assert (x.tolist(), keywords) == ([2, 2], {"factor": 3})
     assert list(python_programs(path, names, given)) == [PythonProgram(REDUCED)]
+
+
+def test_a_file_with_other_calls_lacks_its_inputs(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("calls = []\n\ndef program(x):\n    return x\n")
+    with pytest.raises(UserError, match="defines no 'inputs'"):
+        user_file.read(tmp_path / "mine.py", FileNames())
