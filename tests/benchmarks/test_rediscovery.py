@@ -1,21 +1,26 @@
-"""The benchmark of rediscovery counts causes: known bugs of torch by their names."""
+"""The benchmark of rediscovery: a blind campaign, and the known bugs that it names."""
 
 import pytest
 
-from aliasproof.generators.features import Features
-from benchmarks.rediscovery import Batch, run_batch
+from aliasproof.campaigns.store.plan import Plan, Shard, written_for_bugs
+from benchmarks.rediscovery import measure
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_a_batch_names_the_causes_that_its_programs_show() -> None:
-    features = Features(groups=("view",), scenarios=("self-overlap",), instructions=3)
-    found = run_batch(Batch("aot", features, 1, 16))
-    assert found.programs == 16
-    assert found.seconds > 0
-    assert found.violations == sum(found.causes.values())
-    assert "expand-inverse" in found.causes
+def test_a_blind_shard_plays_no_scenario_of_a_known_bug() -> None:
+    seeds = range(40)
+    played = {it for seed in seeds for it in Shard(seed, "aot").features().scenarios}
+    blind = {it for seed in seeds for it in Shard(seed, "aot", blind=True).features().scenarios}
+    assert played & written_for_bugs()
+    assert blind == played - written_for_bugs()
+    shards = Plan(("aot",), programs=200, blind=True).shards()
+    assert all(shard.blind for shard in shards)
 
 
-def test_a_right_target_shows_no_cause() -> None:
-    found = run_batch(Batch("identity", Features(scenarios=("swap",), instructions=2), 1, 6))
-    assert (found.programs, found.violations, found.causes) == (6, 0, {})
+@pytest.mark.thorough
+def test_a_blind_campaign_counts_known_bugs_and_sites() -> None:
+    found = measure(30, ["aot"])
+    assert found.programs["aot"][0] > 0
+    assert found.met
+    (table,) = found.tables()
+    assert any(line.startswith(f"Met: {len(found.met)} of the ") for line in table.notes)
+    assert found.fired

@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 import itertools
 import os
+import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
@@ -15,6 +16,7 @@ from aliasproof.campaigns.failure.codec import decoded
 from aliasproof.corpus.bug_files import known_bugs
 from aliasproof.corpus.known_bug import KnownBug
 from aliasproof.generators.features import Features, exclude_features, for_code_generation, swarm
+from aliasproof.generators.scenarios import SCENARIOS
 from aliasproof.generators.scenarios_of_memory import CUSTOM_SCENARIOS
 from aliasproof.generators.strategies import TURNS_PER_SEED, sample
 from aliasproof.ir.devices import CPU, is_device_name, on_device
@@ -97,6 +99,15 @@ def in_another_way(target: str, shard: int, features: Features) -> str:
     return f"{target}:{ways[turn % len(ways)].variant}"
 
 
+def written_for_bugs() -> frozenset[str]:
+    """The scenarios whose family names a known bug, except those that only change inputs."""
+    return frozenset(
+        it.name
+        for it in SCENARIOS
+        if it.play is not None and set(re.split("[,;] *", it.family)) & set(known_bugs())
+    )
+
+
 def takes_python(target: str) -> bool:
     """Whether Python programs can run on a target: it must be a backend of `torch.compile`."""
     return target == EAGER or target_named(target).backend is not None
@@ -123,6 +134,7 @@ DECIDING = (
     "group",
     "share",
     "rules",
+    "blind",
 )
 
 
@@ -135,7 +147,8 @@ class Shard:
     The programs are on `device`. `group` of them are compiled as one. `suspects` are the indices of
     programs that ran together when a worker died or hung. The known bugs `patched` were frequent in
     earlier shards. If `python`, the shard has the Python programs of the seed from that number on,
-    and `skip` and all indices are their numbers.
+    and `skip` and all indices are their numbers. If `blind`, no scenario that was written for a
+    known bug is played.
     """
 
     seed: int
@@ -149,6 +162,7 @@ class Shard:
     patched: tuple[str, ...] = ()
     rules: int | None = None
     python: int | None = None
+    blind: bool = False
 
     @property
     def language(self) -> str:
@@ -171,6 +185,9 @@ class Shard:
             features = for_code_generation(features, self.seed)
         if target.left_out:
             features = exclude_features(features, target.left_out)
+        if self.blind:
+            kept = (name for name in features.scenarios if name not in written_for_bugs())
+            features = replace(features, scenarios=tuple(kept))
         return features if self.rules is None else replace(features, rules=self.rules)
 
     def patches(self) -> Iterable[KnownBug]:
@@ -213,7 +230,8 @@ class Plan:
     the time is up. A program hangs if it takes longer than `limit` seconds. A worker may allocate
     `memory` GiB; None for a part of what is free. `rules` of a hundred programs are derived from
     rules of Inductor; None leaves that to the swarm features. With both languages, Python programs
-    run on the targets that take them.
+    run on the targets that take them. A `blind` campaign measures what drawing finds: it plays no
+    scenario that was written for a known bug.
     """
 
     targets: tuple[str, ...]
@@ -230,6 +248,7 @@ class Plan:
     memory: float | None = None
     language: str = ATEN
     rules: int | None = None
+    blind: bool = False
 
     @property
     def command(self) -> str:
@@ -328,7 +347,8 @@ class Plan:
             seed, group = self.seed * SEEDS_APART + number, self.group or target.group
             way = in_another_way(name, number, swarm(seed))
             shard = Shard(seed, way, count, frozenset(), self.past_known, self.device, group)
-            shard = replace(shard, rules=0 if cuts and self.rules is None else self.rules)
+            rules = 0 if cuts and self.rules is None else self.rules
+            shard = replace(shard, rules=rules, blind=self.blind)
             for begin, end in itertools.pairwise((0, *cuts, count)):
                 half = turn + (begin + end) / 2 / PROGRAMS_PER_SHARD + START_SHARE * bool(cuts)
                 yield half * target.cost, replace(shard, count=end, skip=frozenset(range(begin)))
