@@ -50,43 +50,47 @@ def functional_call(sketch: Sketch) -> None:
     sketch.add(f"{sketch.fresh('r')} = {call}")
 
 
-# Bodies of control flow: uses of `v`, and the return value. torch refuses results that are not new.
+# Bodies of control flow: uses of `{v}`, and the return value, which torch wants to be new.
 BODIES = (
-    ("v * 2",),
-    ("v.clone()",),
-    ("v + {other}",),
-    ("v - 1",),
-    ("b = v.clone()", "b.add_(1)", "b"),
-    ("b = v * 2", "b[..., :1] += 1", "b"),
-    ("b = v * 2", "b.view(-1)[1:].mul_(3)", "b + v"),
-    ("b = torch.zeros_like(v)", "b.copy_({other} * v)", "b"),
-    ("b = {other}.clone()", "b.mul_(2)", "b + v"),
-    ("b = v.clone()", "c = b.detach()", "c.add_(1)", "b"),
-    ("b = v.expand(2, *v.shape).clone()", "b[0].neg_()", "b.sum(0)"),
+    ("{v} * 2",),
+    ("{v}.clone()",),
+    ("{v} + {other}",),
+    ("{v} - 1",),
+    ("b = {v}.clone()", "b.add_(1)", "b"),
+    ("b = {v} * 2", "b[..., :1] += 1", "b"),
+    ("b = {v} * 2", "b.view(-1)[1:].mul_(3)", "b + {v}"),
+    ("b = torch.zeros_like({v})", "b.copy_({other} * {v})", "b"),
+    ("b = {other}.clone()", "b.mul_(2)", "b + {v}"),
+    ("b = {v}.clone()", "c = b.detach()", "c.add_(1)", "b"),
+    ("b = {v}.expand(2, *{v}.shape).clone()", "b[0].neg_()", "b.sum(0)"),
 )
 
 
-def _body(sketch: Sketch, parameters: str, returns: str = "{0}") -> tuple[Block, str]:
-    """A function that writes a new tensor, and may capture another one; and the function's name."""
+def _body(sketch: Sketch, parameters: str, returns: str = "{0}", v: str = "v") -> tuple[Block, str]:
+    """A function of `v` that writes a new tensor, and may capture another one; and its name."""
     name, other = sketch.fresh("body"), sketch.tensor(is_real)
     *lines, result = sketch.pick.one(BODIES)
     lines.append(f"return {returns.format(result)}")
-    return Block(f"def {name}({parameters}):", [it.format(other=other) for it in lines]), name
+    return Block(
+        f"def {name}({parameters}):", [line.format(other=other, v=v) for line in lines]
+    ), name
 
 
 @form("transforms", weight=4)
 def functional_condition(sketch: Sketch) -> None:
     name = sketch.tensor(is_real)
-    (one, first), (other, second) = _body(sketch, "v"), _body(sketch, "v")
+    captured = sketch.pick.chance(15)  # rather than an operand
+    parameter, operands, v = ("", "()", name) if captured else ("v", f"({name},)", "v")
+    (one, first), (other, second) = (_body(sketch, parameter, v=v) for _ in range(2))
     made = sketch.fresh(), sketch.fresh()
-    sketch.add(one, other, f"{made[0]}, {made[1]} = {first}({name}), {second}({name})")
+    sketch.add(one, other, f"{made[0]}, {made[1]} = {first}(*{operands}), {second}(*{operands})")
     alike = len({(it.dtype, it.shape, it.stride()) for it in map(sketch.at, made)}) == 1
     del sketch.point[-1]  # eager runs one branch, a compiler both; the branches must be alike
     sketch.look()  # the names of the removed line are gone
     if not alike:
         raise NoChoice
     test = sketch.pick.one([f"{name}.sum() > 0", f"{name}.sum() < 0"])
-    call = f"{sketch.fresh('r')} = torch.cond({test}, {first}, {second}, ({name},))"
+    call = f"{sketch.fresh('r')} = torch.cond({test}, {first}, {second}, {operands})"
     around = objects(sketch)
     if not around or not sketch.pick.chance(15):
         sketch.add(call)
