@@ -18,9 +18,10 @@ import torch
 from aliasproof.campaigns.run.campaign import Campaign
 from aliasproof.campaigns.run.fuzz import fuzz
 from aliasproof.campaigns.store.plan import Plan, written_for_bugs
-from aliasproof.corpus.bug_files import all_bugs, python_bugs
+from aliasproof.corpus.bug_files import all_bugs
+from aliasproof.corpus.known_bug import KnownBug
 from aliasproof.generators.sites.all_sites import all_sites
-from aliasproof.targets.names import BOTH, FUZZED
+from aliasproof.targets.names import BOTH, FUZZED, HUNTED
 from aliasproof.targets.registry import target as target_named
 from benchmarks.tables import Table
 
@@ -57,7 +58,7 @@ class Rediscovery:
             name
             for name, bug in all_bugs().items()
             if version in bug.versions
-            and (name in python_bugs() or (bug.shows_here and set(bug.targets) & targets))
+            and (not isinstance(bug, KnownBug) or (bug.shows_here and {*bug.targets} & targets))
         }
         met, whole = set(self.met), sum(self.spent.values())
         parts = (f"{name} {seconds / whole:.0%}" for name, seconds in self.spent.items())
@@ -77,7 +78,7 @@ class Rediscovery:
 
 def measure(seconds: float, targets: Sequence[str] = ()) -> Rediscovery:
     """Search for that many seconds."""
-    names = [it for it in targets or FUZZED if target_named(it).unavailable() is None]
+    names = [it for it in targets or (*FUZZED, HUNTED) if target_named(it).unavailable() is None]
     plan = Plan(tuple(names), seconds=seconds, language=BOTH, blind=True)
     with tempfile.TemporaryDirectory() as folder:
         return Rediscovery.of(fuzz(plan, Path(folder)))

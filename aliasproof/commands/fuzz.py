@@ -40,7 +40,7 @@ from aliasproof.reports.console import (
     results,
     write_json,
 )
-from aliasproof.targets.names import ATEN, BOTH, FUZZED, LANGUAGES, PYTHON
+from aliasproof.targets.names import ATEN, BOTH, FUZZED, HUNTED, LANGUAGES, PYTHON
 
 if TYPE_CHECKING:  # they import torch
     from aliasproof.campaigns.run.campaign import Campaign
@@ -48,7 +48,7 @@ if TYPE_CHECKING:  # they import torch
 
 DEFAULT_SECONDS = {ATEN: 90.0, PYTHON: 600.0, BOTH: 600.0}
 # What Python programs run through, and by default.
-LAYERS, HUNTED = ("identity", "dynamo", "aot-eager", "inductor", "reference"), "aot-eager"
+LAYERS = ("identity", "dynamo", "aot-eager", "inductor", "reference")
 LARGEST = 4  # worker processes per core
 LONG = 1800.0  # seconds; so long a campaign draws programs of both languages
 PROFILES = {"dev": 90.0, "ci": 300.0, "nightly": 8 * 3600.0}  # seconds
@@ -301,6 +301,8 @@ def plan_of(run: Path | None, targets: Sequence[str], given: Mapping[str, Any]) 
     if stored is None and given["language"] is None and (plan.seconds or 0.0) >= LONG:
         mixed = replace(plan, language=BOTH)
         plan = mixed if mixed.python_targets else plan
+    if stored is None and plan.language == BOTH and not targets:
+        plan = replace(plan, targets=(*plan.targets, HUNTED))
     _require_python(plan)
     limited = plan.seconds is not None or plan.programs is not None
     return plan if limited else replace(plan, seconds=DEFAULT_SECONDS[plan.language])

@@ -61,6 +61,7 @@ def test_without_options_there_is_a_time_limit(plan):
 def test_a_long_campaign_draws_programs_of_both_languages(plan):
     assert plan("--seconds", "600").language == "aten"
     assert plan("--seconds", "1800").language == plan("--profile", "nightly").language == "both"
+    assert plan("--seconds", "1800").targets == (*FUZZED, "aot-eager")
     assert plan("--seconds", "1800", "--target", "aot").language == "aten", "no backend"
     assert plan("--seconds", "1800", "--language", "aten").language == "aten"
     hunted = plan("--language", "python")

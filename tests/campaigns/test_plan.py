@@ -103,6 +103,15 @@ def test_a_quarter_is_python_where_both_languages_are_drawn() -> None:
     assert counts == {("aot", "aten"): 400, ("inductor", "aten"): 300, ("inductor", "python"): 100}
 
 
+def test_beside_aot_the_layers_of_all_backends_only_get_python() -> None:
+    targets = ("aot", "aot-eager", "inductor")
+    shards = [*itertools.islice(Plan(targets, language="both").shards(), 200)]
+    on = Counter((it.target.partition(":")[0], it.language) for it in shards)
+    assert on["aot-eager", "python"] > on["inductor", "python"] > 0 == on["aot-eager", "aten"]
+    plain = Plan(targets).shards()
+    assert "aot-eager" in {shard.target for shard in itertools.islice(plain, 20)}
+
+
 def test_with_both_languages_each_draws_what_it_draws_alone() -> None:
     both = [*itertools.islice(Plan(("inductor",), 3, language="both").shards(), 80)]
     for language in ("aten", "python"):

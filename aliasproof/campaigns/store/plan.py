@@ -26,7 +26,7 @@ from aliasproof.ir.program import Program
 from aliasproof.judge.groups import can_glue
 from aliasproof.judge.python_case import EAGER
 from aliasproof.judge.trial import SEEDS_APART
-from aliasproof.targets.names import ATEN, BOTH, PYTHON
+from aliasproof.targets.names import ATEN, BOTH, HUNTED, PYTHON
 from aliasproof.targets.registry import target as target_named
 from aliasproof.targets.registry import user_code
 from aliasproof.targets.user_targets import YOUR_BACKEND
@@ -61,7 +61,7 @@ class Way:
 # glued for variants with gradients, so generated code is tested without gradients.
 WAYS = (
     Way("grad", ("aot", "inductor-fx")),
-    Way("symbolic", ("aot", "inductor-fx", "fx-reinplace")),
+    Way("symbolic", ("aot", "inductor-fx", "fx-reinplace", "inductor")),
     Way("second-layout", ("inductor-fx",)),
     Way("memory_planning=True", ("inductor",)),
     Way("second-call", ("inductor-fx",)),
@@ -71,7 +71,8 @@ WAYS = (
     Way("same-input", ("aot", "inductor-fx")),
     Way("kept-outputs", ("inductor",)),
     Way("cpp.simdlen=1", ("inductor",)),  # scalar code on any processor
-    Way("cond", ("aot", "inductor-fx")),
+    # A program takes eight times as long, and so do its recognition and reduction.
+    Way("cond", ("inductor-fx",)),
     Way("feed-back", ("inductor-fx",)),
     # For passes on functions of torch, which only a graph of Dynamo has.
     Way("as-written:pre_grad_fusion_options=all", ("inductor-fx",)),
@@ -115,8 +116,6 @@ def takes_python(target: str) -> bool:
 
 COMMANDS = {ATEN: "fuzz", PYTHON: "hunt", BOTH: "fuzz"}
 PYTHON_SHARE = 4  # with both languages, one in N programs is Python; without a number, of the time
-# About how many times as long as a shard of most targets a shard of Python programs takes.
-PYTHON_COST = 10.0
 PYTHON_PER_SHARD = 10  # a Python program takes as long as many of ATen calls
 PROGRAMS_PER_SHARD = TURNS_PER_SEED
 FIRST_CUTS = (1, 6)  # programs. The first shard of a timed campaign is cut here.
@@ -297,11 +296,21 @@ class Plan:
         third shard has a variant (`in_another_way`).
         """
         index, of = self.share
-        aten = () if self.language == PYTHON else self.targets
-        sources = [self._shards_of(name, index - 1, of) for name in aten]
+        sources = [self._shards_of(name, index - 1, of) for name in self.aten_targets]
         sources += [self._python_shards(name, index - 1, of) for name in self.python_targets]
         for _, shard in heapq.merge(*sources, key=lambda turn: turn[0]):
             yield shard
+
+    @property
+    def aten_targets(self) -> tuple[str, ...]:
+        """The targets of programs of ATen calls.
+
+        Beside `aot`, which makes the same graphs of them, `aot-eager` only gets Python programs.
+        """
+        if self.language == PYTHON:
+            return ()
+        left_out = HUNTED if self.language == BOTH and "aot" in self.targets else None
+        return tuple(name for name in self.targets if name != left_out)
 
     @property
     def python_targets(self) -> tuple[str, ...]:
@@ -313,7 +322,8 @@ class Plan:
         """The shards with Python programs, which depend only on the seed and their numbers."""
         # With both languages, all Python targets together get a quarter of the time.
         others = PYTHON_SHARE - 1 if self.language == BOTH else 1
-        every = PYTHON_COST * others * len(self.python_targets) / len(self.targets)
+        parts = len(self.python_targets) / len(self.aten_targets or self.python_targets)
+        every = target_named(name).cost * others * parts
         starts = itertools.count(first * PYTHON_PER_SHARD, step * PYTHON_PER_SHARD)
         for turn, start in enumerate(starts):
             left = PYTHON_PER_SHARD if self.programs is None else self._in_python - start
