@@ -59,5 +59,6 @@ TARGET = Target(
     recipe=recipe(),
     traced_recipe=recipe,
     variants=(DECOMPOSE, SYMBOLIC, KEPT_OUTPUTS),
+    cost=2,
     after=torch_functionalize.TARGET,
 )

@@ -275,7 +275,7 @@ TARGET = Target(
     after=inductor_fx.TARGET,
     lacking=unavailable,
     group=25,
-    cost=12,
+    cost=8,
     backend="inductor",
     generates_code=True,
 )

@@ -275,5 +275,5 @@ TARGET = Target(
         variants.FREEZING,
     ),
     after=inductor_reinplace.TARGET,
-    cost=4,
+    cost=2,
 )

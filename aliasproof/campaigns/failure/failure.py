@@ -20,11 +20,8 @@ from aliasproof.oracles.judge import ON_GRAPHS
 from aliasproof.oracles.verdict import Violation
 from aliasproof.processes import outcome
 from aliasproof.processes.outcome import DEATHS, Death
-from aliasproof.targets.names import PYTHON
 from aliasproof.targets.registry import target as target_named
 from aliasproof.targets.target import Target
-
-MOST_PYTHON = 3  # Python programs of one symptom that are reduced
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,11 +109,8 @@ class Failure(Generic[P]):
         in eight; so are failures of groups, most of which single programs show, too. An error's
         message nearly identifies its cause, so the first is enough, and a second one in case the
         first is not reproduced; the same holds for latent symptoms. Silent violations with one
-        symptom can have many causes: the first twelve are reduced, then one in four. Of Python
-        programs, whose reduction takes minutes, the first three are.
+        symptom can have many causes: the first twelve are reduced, then one in four.
         """
-        if self.language == PYTHON:
-            return number <= MOST_PYTHON
         if self.known is not None:
             return number == 1
         if self.of_group or self.suspected is not None:
