@@ -62,7 +62,7 @@ def check(
     if given. `without_graphs` is as in `check_target`, and `grad` as in `prepare_rows`. Raises
     `UserError` for an unknown target, a missing device, or inputs that cannot be compared.
     """
-    if more or any(isinstance(it, torch.Tensor) for it in tree_leaves(targets)):
+    if more or any(isinstance(it, torch.Tensor | torch.nn.Module) for it in tree_leaves(targets)):
         raise UserError(
             "check takes all inputs as one argument, such as a tuple: check(f, (x, y), target=...)"
         )

@@ -270,7 +270,7 @@ def test_a_global_that_is_an_input_is_that_input():
 
 def test_inputs_that_are_no_tuple_get_advice():
     x = torch.ones(1)
-    for more in ((x, x), (x, x, x)):
+    for more in ((x, x), (x, x, x), (x, torch.nn.Identity())):
         with pytest.raises(aliasproof.UserError, match="takes all inputs as one argument"):
             check(increments, *more)
 
