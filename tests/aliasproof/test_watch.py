@@ -111,7 +111,7 @@ def test_a_driver_that_was_killed_runs_no_more(call, stored):
 @pytest.mark.parametrize(
     ("statement", "told"),
     [
-        ("PRAGMA user_version = 99", "run/store.sqlite has version 99; this aliasproof reads 2"),
+        ("PRAGMA user_version = 99", "run/store.sqlite has version 99; this aliasproof reads 3"),
         ("DROP TABLE findings", "run/store.sqlite is damaged: it has no table findings"),
         ("CREATE VIEW v AS SELECT 1", "run/store.sqlite is no store: it has the view"),
     ],

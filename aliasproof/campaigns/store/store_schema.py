@@ -9,7 +9,7 @@ from pathlib import Path
 from aliasproof.ir.errors import UserError, shown
 
 NAME = "store.sqlite"
-VERSION = 2
+VERSION = 3
 MOST_BYTES = 64 * 2**20  # of one value
 # The exceptions of reading a value that has another form than expected.
 DAMAGE = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError)
