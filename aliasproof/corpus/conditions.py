@@ -173,15 +173,13 @@ def op_may_change_sizes(op: OpOverload) -> bool:
 
 
 @condition
-def relayouts_what_it_writes(program: Program) -> bool:
-    """Whether a program changes the layout of an input in place, and writes that input."""
+def relayouts_input_and_writes(program: Program) -> bool:
+    """Whether a program changes the layout of an input in place, and writes a tensor."""
     inputs = {given.name for given in program.inputs}
-    laid_out, written = set[str](), set[str]()
-    for call in program.instructions:
-        if call.op.startswith("aten.") and call.mutates() and isinstance(call.args[0], Ref):
-            anew = torch.Tag.inplace_view in resolve(call.op).tags
-            (laid_out if anew else written).add(call.args[0].name)
-    return bool(inputs & laid_out & written)
+    writes = [call for call in program.instructions if call.mutates()]
+    relayouts = [call for call in writes if torch.Tag.inplace_view in resolve(call.op).tags]
+    of_input = any(isinstance(it.args[0], Ref) and it.args[0].name in inputs for it in relayouts)
+    return of_input and len(writes) > len(relayouts)
 
 
 # --- operators of libraries -----------------------------------------------------------------------
