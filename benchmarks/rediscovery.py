@@ -30,6 +30,7 @@ from benchmarks.tables import Table
 class Rediscovery:
     """A blind campaign. `programs` has by target how many were drawn, and how many violate."""
 
+    targets: tuple[str, ...]
     seconds: float
     workers: int
     programs: dict[str, tuple[int, int]]
@@ -42,6 +43,7 @@ class Rediscovery:
     def of(cls, campaign: Campaign) -> Rediscovery:
         kinds = {site.name: site.kind for site in all_sites()}
         return cls(
+            campaign.plan.targets,
             campaign.elapsed,
             campaign.plan.workers,
             {name: (it.programs, it.violating) for name, it in campaign.statistics.items()},
@@ -53,7 +55,7 @@ class Rediscovery:
 
     def tables(self) -> list[Table]:
         # The known bugs of this torch and machine that show without a variant.
-        version, targets = ".".join(torch.__version__.split(".")[:2]), self.programs.keys()
+        version, targets = ".".join(torch.__version__.split(".")[:2]), {*self.targets}
         goal = {
             name
             for name, bug in all_bugs().items()

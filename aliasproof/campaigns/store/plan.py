@@ -187,8 +187,9 @@ class Shard:
         if target.left_out:
             features = exclude_features(features, target.left_out)
         if self.blind:
-            kept = (name for name in features.scenarios if name not in written_for_bugs())
-            features = replace(features, scenarios=tuple(kept))
+            left_out = written_for_bugs()
+            kept = tuple(name for name in features.scenarios if name not in left_out)
+            features = replace(features, scenarios=kept)
         return features if self.rules is None else replace(features, rules=self.rules)
 
     def patches(self) -> Iterable[KnownBug]:
@@ -322,10 +323,12 @@ class Plan:
 
     def _python_shards(self, name: str, first: int, step: int) -> Iterator[tuple[float, Shard]]:
         """The shards with Python programs, which depend only on the seed and their numbers."""
-        # With both languages, all Python targets together get a quarter of the time.
-        others = PYTHON_SHARE - 1 if self.language == BOTH else 1
-        parts = len(self.python_targets) / len(self.aten_targets or self.python_targets)
-        every = target_named(name).cost * others * parts
+        every = cost = target_named(name).cost
+        if self.language == BOTH:
+            # All Python targets together get a quarter of the time, and of that each gets the more
+            # the faster it is.
+            speed = sum(1 / target_named(it).cost for it in self.python_targets)
+            every = (PYTHON_SHARE - 1) * cost**2 * speed / len(self.aten_targets)
         starts = itertools.count(first * PYTHON_PER_SHARD, step * PYTHON_PER_SHARD)
         for turn, start in enumerate(starts):
             left = PYTHON_PER_SHARD if self.programs is None else self._in_python - start
