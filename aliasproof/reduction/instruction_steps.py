@@ -304,15 +304,26 @@ def _plainer(instruction: Instruction, operands: list[str]) -> Iterator[Instruct
 
 
 def simplify_constants(program: Program) -> Iterator[Program]:
-    """Bring each number in the arguments closer to zero."""
+    """Bring each number in the arguments closer to zero, but for an `eps`, which must not be 0."""
     for index, instruction in enumerate(program.instructions):
-        for args in _simpler(instruction.args):
-            assert isinstance(args, tuple)
-            yield program.with_instruction(index, replace(instruction, args=args))
-        for position, (key, value) in enumerate(instruction.kwargs):
-            for simpler in _simpler(value):
-                kwargs = put(instruction.kwargs, position, (key, simpler))
-                yield program.with_instruction(index, replace(instruction, kwargs=kwargs))
+        for simpler in _with_simpler_constants(instruction):
+            if not _has_no_epsilon(simpler) or _has_no_epsilon(instruction):
+                yield program.with_instruction(index, simpler)
+
+
+def _with_simpler_constants(instruction: Instruction) -> Iterator[Instruction]:
+    for args in _simpler(instruction.args):
+        assert isinstance(args, tuple)
+        yield replace(instruction, args=args)
+    for position, (key, value) in enumerate(instruction.kwargs):
+        for simpler in _simpler(value):
+            yield replace(instruction, kwargs=put(instruction.kwargs, position, (key, simpler)))
+
+
+def _has_no_epsilon(instruction: Instruction) -> bool:
+    """Whether an `eps` is 0: then a variance of 0 is divided by, which `F.batch_norm` refuses."""
+    names = (argument.name for argument in resolve(instruction.op)._schema.arguments)
+    return ("eps", 0) in (*zip(names, instruction.args, strict=False), *instruction.kwargs)
 
 
 def _simpler(argument: Argument) -> Iterator[Argument]:

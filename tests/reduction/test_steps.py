@@ -134,6 +134,13 @@ def test_a_step_offers_other_outputs_and_shapes(program, name, before, shapes, a
     assert without_layouts(wanted) in map(without_layouts, offered)
 
 
+def test_an_epsilon_does_not_become_zero(program) -> None:
+    call = "aten._native_batch_norm_legit.no_stats(x0, x1, x1, True, 0.5, 1.5)"
+    before = program(f"v0, v1, v2 = {call}\nreturn (v0,)", (4, 2), (2,))
+    last = {str(it.instructions[0].args[-1]) for it in BY_NAME["simplify_constants"](before)}
+    assert last == {"1.5", "1.0", "2.0"}
+
+
 def without_layouts(program: Program) -> Program:
     """The program without strides and lengths, which `simplify_layouts` changes."""
     inputs = tuple(replace(view, strides=()) for view in program.inputs)
