@@ -21,7 +21,7 @@ from aliasproof.campaigns.store.plan import Plan, written_for_bugs
 from aliasproof.corpus.bug_files import all_bugs
 from aliasproof.corpus.known_bug import KnownBug
 from aliasproof.generators.sites.all_sites import all_sites
-from aliasproof.targets.names import BOTH, FUZZED, HUNTED
+from aliasproof.targets.names import BOTH, DEFAULTS
 from aliasproof.targets.registry import target as target_named
 from benchmarks.tables import Table
 
@@ -80,7 +80,7 @@ class Rediscovery:
 
 def measure(seconds: float, targets: Sequence[str] = ()) -> Rediscovery:
     """Search for that many seconds."""
-    names = [it for it in targets or (*FUZZED, HUNTED) if target_named(it).unavailable() is None]
+    names = [it for it in targets or DEFAULTS[BOTH] if target_named(it).unavailable() is None]
     plan = Plan(tuple(names), seconds=seconds, language=BOTH, blind=True)
     with tempfile.TemporaryDirectory() as folder:
         return Rediscovery.of(fuzz(plan, Path(folder)))

@@ -148,7 +148,10 @@ def for_code_generation(features: Features, seed: int) -> Features:
 
 
 def exclude_features(features: Features, left_out: frozenset[str]) -> Features:
-    """The features without the groups, layouts and dtypes of these names; the simplest stay."""
+    """The features without the groups, layouts, dtypes and scenarios of these names.
+
+    The simplest stay.
+    """
     groups = tuple(name for name in features.groups if name not in left_out)
     return replace(
         features,
@@ -157,6 +160,7 @@ def exclude_features(features: Features, left_out: frozenset[str]) -> Features:
         ),
         groups=groups if WRITES & set(groups) else (*groups, "in-place"),
         layouts=tuple(name for name in features.layouts if name not in left_out),
+        scenarios=tuple(name for name in features.scenarios if name not in left_out),
     )
 
 

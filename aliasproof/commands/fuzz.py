@@ -40,7 +40,7 @@ from aliasproof.reports.console import (
     results,
     write_json,
 )
-from aliasproof.targets.names import ATEN, BOTH, FUZZED, HUNTED, LANGUAGES, PYTHON
+from aliasproof.targets.names import ATEN, BOTH, DEFAULTS, FUZZED, HUNTED, LANGUAGES, PYTHON
 
 if TYPE_CHECKING:  # they import torch
     from aliasproof.campaigns.run.campaign import Campaign
@@ -225,8 +225,7 @@ def start_early(targets: Sequence[str], language: str | None) -> None:
         print("Starting. To import torch takes some seconds.", file=sys.stderr, flush=True)
         if language != PYTHON:  # its scripts run eager themselves, in processes of their own
             confirmation_server.start_early()
-        default = (HUNTED,) if language == PYTHON else FUZZED
-        start_worker_server(targets or default, early=True)
+        start_worker_server(targets or DEFAULTS[language or ATEN], early=True)
 
 
 def worker_count(workers: int | None, cluster: str | None) -> int | None:
@@ -285,9 +284,7 @@ def plan_of(run: Path | None, targets: Sequence[str], given: Mapping[str, Any]) 
     from aliasproof.targets.user_names import grant
 
     stored = None if run is None else stored_plan(run)
-    base = stored or Plan(FUZZED)
-    if given["language"] == PYTHON and stored is None:
-        base = Plan((HUNTED,), language=PYTHON)
+    base = stored or Plan(DEFAULTS[given["language"] or ATEN])
     # Only what the command line names: a file names no code to import.
     grant(targets)
     names = dict.fromkeys(target_named(name).name for name in targets or base.targets)
@@ -299,10 +296,8 @@ def plan_of(run: Path | None, targets: Sequence[str], given: Mapping[str, Any]) 
     # Who goes on without a time limit wants all that was found.
     plan = replace(plan, finish=plan.finish and stored is not None)
     if stored is None and given["language"] is None and (plan.seconds or 0.0) >= LONG:
-        mixed = replace(plan, language=BOTH)
+        mixed = replace(plan, targets=plan.targets if targets else DEFAULTS[BOTH], language=BOTH)
         plan = mixed if mixed.python_targets else plan
-    if stored is None and plan.language == BOTH and not targets:
-        plan = replace(plan, targets=(*plan.targets, HUNTED))
     _require_python(plan)
     limited = plan.seconds is not None or plan.programs is not None
     return plan if limited else replace(plan, seconds=DEFAULT_SECONDS[plan.language])

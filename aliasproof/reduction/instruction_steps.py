@@ -307,7 +307,7 @@ def simplify_constants(program: Program) -> Iterator[Program]:
     """Bring each number in the arguments closer to zero, but for an `eps`, which must not be 0."""
     for index, instruction in enumerate(program.instructions):
         for simpler in _with_simpler_constants(instruction):
-            if not _has_no_epsilon(simpler) or _has_no_epsilon(instruction):
+            if _has_zero_epsilon(instruction) or not _has_zero_epsilon(simpler):
                 yield program.with_instruction(index, simpler)
 
 
@@ -320,7 +320,7 @@ def _with_simpler_constants(instruction: Instruction) -> Iterator[Instruction]:
             yield replace(instruction, kwargs=put(instruction.kwargs, position, (key, simpler)))
 
 
-def _has_no_epsilon(instruction: Instruction) -> bool:
+def _has_zero_epsilon(instruction: Instruction) -> bool:
     """Whether an `eps` is 0: then a variance of 0 is divided by, which `F.batch_norm` refuses."""
     names = (argument.name for argument in resolve(instruction.op)._schema.arguments)
     return ("eps", 0) in (*zip(names, instruction.args, strict=False), *instruction.kwargs)

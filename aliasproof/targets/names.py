@@ -44,6 +44,7 @@ PROVED = ("functionalize", "fx-reinplace", "aot", "aot-epilogue", "reference")
 
 # The languages in which a campaign writes programs: ATen calls, Python, or some of each.
 LANGUAGES = ATEN, PYTHON, BOTH = ("aten", "python", "both")
+DEFAULTS = {ATEN: FUZZED, PYTHON: (HUNTED,), BOTH: (*FUZZED, HUNTED)}
 
 ALL_COMPILERS = "all-compilers"
 

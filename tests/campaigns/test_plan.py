@@ -6,7 +6,6 @@ from collections import Counter
 import pytest
 
 from aliasproof.campaigns.store.plan import EVERY, WAYS, Plan, Shard
-from aliasproof.targets.registry import target as target_named
 from aliasproof.targets.user_names import grant
 
 
@@ -31,17 +30,17 @@ def test_each_target_has_its_size_of_groups_unless_the_plan_says_another() -> No
 
 
 def test_a_target_that_takes_long_has_fewer_turns_and_the_same_programs() -> None:
-    targets, cost = ("inductor", "aot", "identity"), int(target_named("inductor").cost)
+    targets = ("inductor", "aot", "identity")
     shards = [*Plan(targets, programs=500).shards()]
     plain = [shard.target.partition(":")[0] for shard in shards]
-    assert plain[: cost + 2] == ["aot", "identity"] * (cost // 2) + ["inductor", "aot"]
+    assert plain[:10] == ["aot", "identity"] * 4 + ["inductor", "aot"]
     turns = list(zip(plain, shards, strict=True))
     seeds = {name: [shard.seed for on, shard in turns if on == name] for name in targets}
     assert seeds["inductor"] == seeds["aot"] == seeds["identity"] == [*range(20)]
-    endless = itertools.islice(Plan(targets, programs=50_000).shards(), 50 * (2 * cost + 1))
+    endless = itertools.islice(Plan(targets, programs=20_000).shards(), 850)
     assert Counter(it.target.partition(":")[0] for it in endless) == {
-        "aot": 50 * cost,
-        "identity": 50 * cost,
+        "aot": 400,
+        "identity": 400,
         "inductor": 50,
     }
 

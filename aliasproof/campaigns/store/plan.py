@@ -184,12 +184,9 @@ class Shard:
         features = replace(features, frozen=frozen, written=written, favored=target.favored)
         if target.generates_code:
             features = for_code_generation(features, self.seed)
-        if target.left_out:
-            features = exclude_features(features, target.left_out)
-        if self.blind:
-            left_out = written_for_bugs()
-            kept = tuple(name for name in features.scenarios if name not in left_out)
-            features = replace(features, scenarios=kept)
+        left_out = target.left_out | (written_for_bugs() if self.blind else frozenset())
+        if left_out:
+            features = exclude_features(features, left_out)
         return features if self.rules is None else replace(features, rules=self.rules)
 
     def patches(self) -> Iterable[KnownBug]:
