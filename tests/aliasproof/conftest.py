@@ -12,6 +12,7 @@ import torch
 from aliasproof.commands.command_line import run
 from aliasproof.ir.program import Input, Instruction, Program, Ref, Storage
 from aliasproof.oracles.contract import Contract
+from aliasproof.oracles.given_tolerance import NONE_GIVEN, compared_within
 from aliasproof.targets import names
 from aliasproof.targets.registry import TARGETS, SymbolicBuild
 from aliasproof.targets.target import Build, Function, Target
@@ -51,7 +52,8 @@ def call(capsys, tmp_path, monkeypatch) -> Callable[..., Outcome]:
 
     def call_here(*arguments: object) -> Outcome:
         capsys.readouterr()
-        code = run([str(argument) for argument in arguments])
+        with compared_within(NONE_GIVEN):  # the tolerance of a command ends with it
+            code = run([str(argument) for argument in arguments])
         return Outcome(code, *capsys.readouterr())
 
     return call_here
