@@ -13,7 +13,6 @@ from aliasproof.campaigns.publish.publisher import scripts_of
 from aliasproof.campaigns.publish.reproducer import render
 from aliasproof.campaigns.store.run_folder import read_finding
 from aliasproof.ir.errors import Rejected, UserError
-from aliasproof.ir.execution import ProgramFunction
 from aliasproof.ir.program import Program
 from aliasproof.ir.python_program import PythonProgram
 from aliasproof.judge.attribution import Symptom
@@ -68,11 +67,11 @@ def bisect(request: MinimizeRequest) -> Bisection:
         return bisect_python(read_finding(request.path))
     assert request.target is not None
     subject = minimize_session.begin(request)
-    case, kept = minimize_session.find_difference(subject.program, request)
+    difference = minimize_session.find_difference(subject.program, request)
+    case, kept, program = *difference, difference.program
     violation, exact = _violation(case, kept)
     target = kept.target
     part = first_wrong_pass(case, target, violation) if kept.exact else None
-    program = subject.program if isinstance(case.function, ProgramFunction) else None
     scripts: tuple[str, ...] = ()
     if program is not None and not is_own(target.name):
         # The literal script counts if the other one does not show the difference.

@@ -30,9 +30,8 @@ from aliasproof.ir.devices import on_device
 from aliasproof.ir.errors import Rejected, UserError, out_of_memory
 from aliasproof.ir.execution import SEED
 from aliasproof.ir.program import Program
-from aliasproof.judge.examination import examine
 from aliasproof.judge.trial import Case, quiet_torch
-from aliasproof.minimization.minimize_session import lift
+from aliasproof.minimization.minimize_session import Difference, difference_of, lift
 from aliasproof.oracles.check_result import TargetResult
 from aliasproof.oracles.given_tolerance import compare_within
 from aliasproof.oracles.judge import oracle_names
@@ -154,27 +153,33 @@ def known_bug(name: str) -> ShownBug | None:
     step("the search for a known bug")
     as_called = name.endswith(AS_CALLED)
     causes = map(partial(_cause, target.name), (as_called, not as_called))
-    if (cause := next(filter(None, causes), None)) is None:
+    if (found := next(filter(None, causes), None)) is None:
         return None
+    cause, on_graphs = found
+    graphs = "" if on_graphs else "asked for a known bug"
     # Caches ignore patches: they must not return code compiled without this one, nor store it.
     uncached = functorch_config.patch(enable_autograd_cache=False)
     patches = patched([known_bugs()[cause]])
     with patches, uncached, inductor_config.patch(CONFIG), output_for_results():
-        result = check_row(_prepared, name, without_graphs="asked for a known bug")
+        result = check_row(_prepared, name, without_graphs=graphs)
     right = result.judged and not result.violated
     return ShownBug(name, cause, known_bugs()[cause].title) if right else None
 
 
-def _cause(target: str, gradients: bool) -> str | None:
-    """The known bug that the function's ATen calls, as a program, show on a target."""
+def _cause(target: str, gradients: bool) -> tuple[str, bool] | None:
+    """The known bug that the function's ATen calls, as a program, show on a target.
+
+    Also whether the graphs show it for the given inputs, and results for others.
+    """
     assert _given is not None
     with contextlib.suppress(Rejected, UserError), output_for_results():
         program = lift(_given, gradients=gradients).program
         program = on_device(program, _device or program.device)
         name = f"{target}:{GRAD.name}" if gradients else target
-        examination = examine(Case.of(program), target_named(name))
-        if examination.failed and examination.symptom is not None:
-            return cause_of(program, examination.symptom)
+        found = difference_of(given := Case.of(program), name)
+        if isinstance(found, Difference) and found.program is not None and found.kept.exact:
+            cause = cause_of(found.program, found.kept.symptom)
+            return (cause, found.case is not given) if cause else None
     return None
 
 

@@ -20,13 +20,14 @@ from aliasproof.campaigns.failure.signature import signature
 from aliasproof.formats.stored_graph import is_stored_graph
 from aliasproof.ir.devices import on_device, require_device
 from aliasproof.ir.errors import Rejected, UserError, did_you_mean
-from aliasproof.ir.execution import seed_generators
+from aliasproof.ir.execution import ProgramFunction, seed_generators
 from aliasproof.ir.lifting import LiftedProgram, lift_program
 from aliasproof.ir.program import Program
 from aliasproof.ir.values import clone_inputs
 from aliasproof.judge.attribution import Symptom
 from aliasproof.judge.examination import examine
 from aliasproof.judge.trial import Case, quiet_torch, run_eager
+from aliasproof.judge.value_search import Budget
 from aliasproof.minimization.minimize_request import MinimizeRequest, Subject
 from aliasproof.oracles.given_tolerance import compare_within
 from aliasproof.oracles.judge import EVERY_ORACLE
@@ -109,6 +110,19 @@ def prepare_worker(request: MinimizeRequest, subject: Subject) -> None:
             user_file.read(request.path, request.names)
 
 
+class Difference(NamedTuple):
+    """A case that differs, and how. If only other input values show it, the case has these."""
+
+    case: Case
+    kept: Kept
+
+    @property
+    def program(self) -> Program | None:
+        """The program of the case; None if it is a function."""
+        function = self.case.function
+        return function.program if isinstance(function, ProgramFunction) else None
+
+
 class Found(NamedTuple):
     """The program to reduce, the target that shows a difference on it, and what must stay."""
 
@@ -124,16 +138,16 @@ def find(program: Program, request: MinimizeRequest) -> Found:
     """
     assert request.target is not None
     try:
-        case, kept = find_difference(program, request)
+        found = find_difference(program, request)
     except UserError:
-        if (found := _with_gradients(request)) is not None:
-            return found
+        if (trained := _with_gradients(request)) is not None:
+            return trained
         raise
-    if case is not _function:
-        return Found(program, request.target, kept)
-    if (found := _with_gradients(request)) is not None:
-        return found
-    symptom = kept.symptom  # the lifted program lost something that the symptom needs
+    if found.program is not None:
+        return Found(found.program, request.target, found.kept)
+    if (trained := _with_gradients(request)) is not None:
+        return trained
+    symptom = found.kept.symptom  # the lifted program lost something that the symptom needs
     raise UserError(
         f"the function differs ({symptom.oracle}: {symptom.kind}, target"
         f" {symptom.target}), but the program of its ATen calls does not. What is wrong depends"
@@ -150,22 +164,22 @@ def _with_gradients(request: MinimizeRequest) -> Found | None:
         target_named(target)
         program = lift(_trained, gradients=True).program
         program = on_device(program, require_device(request.device or program.device))
-        kept = _difference(Case.of(program), replace(request, target=target))
-        return Found(program, target, kept) if isinstance(kept, Kept) else None
+        found = difference_of(Case.of(program), target, request.oracle)
+        if isinstance(found, Difference) and found.program is not None:
+            return Found(found.program, target, found.kept)
     return None
 
 
-def find_difference(program: Program, request: MinimizeRequest) -> tuple[Case, Kept]:
-    """The case that differs, and how: the program, or only the function that it was lifted from.
+def find_difference(program: Program, request: MinimizeRequest) -> Difference:
+    """The difference of a program, or only of the function that it was lifted from.
 
     Raises `UserError` if neither differs, and `Rejected` if none can be judged.
     """
     reason = ""
     for case in (Case.of(program), _function):
-        difference = reason if case is None else _difference(case, request)
-        if isinstance(difference, Kept):
-            assert case is not None
-            return case, difference
+        difference = reason if case is None else difference_of(case, request.target, request.oracle)
+        if isinstance(difference, Difference):
+            return difference
         reason = reason or difference
     hint = ""
     if is_stored_graph(request.path) or _trained is not None:
@@ -174,27 +188,37 @@ def find_difference(program: Program, request: MinimizeRequest) -> tuple[Case, K
     raise UserError(f"nothing differs: {reason}{hint}")
 
 
-def _difference(case: Case, request: MinimizeRequest) -> Kept | str:
-    """The difference that a case shows, or why there is none."""
-    assert request.target is not None
-    target = target_named(request.target)
+def difference_of(case: Case, name: str | None, oracle: str | None = None) -> Difference | str:
+    """The difference that a target shows, or why there is none."""
+    assert name is not None
+    target = target_named(name)
     if run_eager(case).observation.error is not None:
         raise Rejected("eager raises")
-    examination = examine(case, target, every_oracle=True)
+    search = None if oracle else Budget()
+    examination = examine(case, target, every_oracle=True, search=search)
     if examination.rejected is not None:
         raise examination.rejected
+    if examination.shown is not None and isinstance(case.function, ProgramFunction):
+        # With these values, it is a failure like any other.
+        case = Case.of(examination.shown.as_program(case.function.program))
+        examination = examine(case, target, every_oracle=True)
     reporting = [name for name, report in examination.reports.items() if report.differences]
-    if request.oracle is not None:
-        for difference in examination.reports[request.oracle].differences:
-            return Kept(Symptom(target.name, request.oracle, difference.kind), exact=False)
+    if oracle is not None:
+        for difference in examination.reports[oracle].differences:
+            return Difference(
+                case, Kept(Symptom(target.name, oracle, difference.kind), exact=False)
+            )
         known = f"; these do: {', '.join(reporting)}" if reporting else ""
-        return f"the oracle '{request.oracle}' reports no difference of {target.name}{known}"
+        return f"the oracle '{oracle}' reports no difference of {target.name}{known}"
     if examination.failed and examination.symptom is not None:
-        return Kept(examination.symptom)
+        return Difference(case, Kept(examination.symptom))
+    for violation in examination.violations:  # only graphs show it
+        symptom = Symptom(target.name, violation.oracle, violation.kind)
+        return Difference(case, Kept(symptom, exact=False))
     if reporting:
-        how = "breaks no promise that results show"
-        if examination.documented:
-            how = "differs only as it documents"
+        how = "differs only as it documents"
+        if not examination.documented:
+            how = "breaks no promise that results show"
         names = ", ".join(reporting)
         return f"{target.name} {how}; to keep a difference that an oracle reports: --oracle {names}"
     return f"{target.name} does what eager does"

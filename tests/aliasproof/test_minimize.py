@@ -142,6 +142,18 @@ def test_what_only_graphs_show_is_found_by_its_name(call, program, tmp_path, kin
     assert f"keeps {oracle}: {what}, target functionalize" in done.err
 
 
+def test_what_other_values_show_is_reduced_with_them(call, write_program) -> None:
+    file = write_program("return torch.zeros(2) + x * 2", "torch.ones(2)")
+    checked = call("check", file, "-t", "inductor-fx")
+    assert "Wrong: inductor-fx." in checked.out
+    assert "Known bug: negative-zero - " in checked.out
+    done = call("minimize", file, "-t", "inductor-fx", "--json", "--workers", 1)
+    assert done.code == 0, done.err
+    found = json.loads(done.out)
+    assert found["kept"]["kind"] == "zero of the other sign"
+    assert found["signature"] == "known-negative-zero"
+
+
 def test_a_function_that_does_not_differ_is_bad_input(call, mine: Path) -> None:
     refusal = call("minimize", mine, "-t", "identity").refusal
     assert "nothing differs: identity does what eager does" in refusal
