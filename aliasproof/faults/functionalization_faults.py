@@ -689,7 +689,6 @@ def operator_gets_another_layout(
     instead_of,
     "shows_layout",
     "rule of remove_noops: no use depends on the location of a copy",
-    "eager.layout_uses",
     "eager.layout_conditions",
 )
 def operators_see_no_layout(user: fx.Node) -> bool:
