@@ -15,6 +15,7 @@ import torch
 from torch import fx
 from torch._dynamo.source import LocalSource
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
+from torch.types import py_sym_types
 
 from aliasproof.reference_pass.backend.differentiation import Runnable
 from aliasproof.reference_pass.backend.input_layouts import InputLayout, OffsetInStorage
@@ -22,9 +23,6 @@ from aliasproof.reference_pass.backend.observed_run import Observed
 from aliasproof.reference_pass.calls.graphs import copied
 from aliasproof.reference_pass.capture.size_guards import SizeGuards
 from aliasproof.reference_pass.planning.timeline import footprint
-
-# The symbolic types of torch have no common base but `object`.
-_SYMBOLS = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
 class Template:
@@ -174,7 +172,7 @@ def is_int(value: object) -> bool:
 def has_symbols(layouts: Sequence[Any], values: Sequence[Any]) -> bool:
     """True if a size, a stride, or a value of these inputs is a symbol."""
     return any(
-        isinstance(number, _SYMBOLS)
+        isinstance(number, py_sym_types)
         for layout, value in zip(layouts, values, strict=True)
         for number in (*_numbers(layout, value), *(getattr(layout, "location", None) or ()))
     )
@@ -190,7 +188,7 @@ def _mapped(
     """The inputs with the results of a function in place of symbols."""
 
     def number(value: Any) -> Any:
-        return function(value) if isinstance(value, _SYMBOLS) else value
+        return function(value) if isinstance(value, py_sym_types) else value
 
     return (
         tuple(

@@ -29,7 +29,7 @@ from aliasproof.reference_pass.backend.differentiation import Runnable, Trained
 from aliasproof.reference_pass.calls.nested import leaves_in, on_values, tensors_in
 from aliasproof.reference_pass.calls.operator_forms import bind, writes
 from aliasproof.reference_pass.eager.history import is_of_torch
-from aliasproof.reference_pass.eager.observations import note
+from aliasproof.reference_pass.eager.real_runs import note
 from aliasproof.reference_pass.exceptions import Refused
 
 

@@ -29,9 +29,13 @@ from aliasproof.reference_pass.calls.regions import (
     is_contiguous,
     known,
 )
-from aliasproof.reference_pass.eager.observations import as_noted, is_noted, noted_layouts
 from aliasproof.reference_pass.eager.other_names import aten_of_prim
-from aliasproof.reference_pass.eager.real_runs import with_layout_of_run
+from aliasproof.reference_pass.eager.real_runs import (
+    as_noted,
+    is_noted,
+    noted_layouts,
+    with_layout_of_run,
+)
 from aliasproof.reference_pass.eager.strided_calls import COPIES_STORAGE
 
 # (op, its arguments by name, the result of its fake kernel) -> the result as in eager

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import fx
 from torch._ops import OpOverload, OpOverloadPacket
+from torch.types import py_sym_types
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from aliasproof.reference_pass.calls.nested import on_values, tensors_in
@@ -119,7 +120,7 @@ def _only_call(node: fx.Node) -> tuple[OpOverload, tuple[Any, ...], dict[str, An
     if not is_kernel or returned is not result or any(id(leaf) not in nodes for leaf in leaves):
         return None
     args, kwargs = fx.node.map_aggregate((args, kwargs), lambda leaf: nodes.get(id(leaf), leaf))
-    if any(isinstance(leaf, torch.SymInt | torch.SymFloat | torch.SymBool) for leaf in (*args,)):
+    if any(isinstance(leaf, py_sym_types) for leaf in (*args,)):
         return None
     return op, tuple(args), dict(kwargs)
 

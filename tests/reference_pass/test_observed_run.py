@@ -7,7 +7,7 @@ import torch
 
 from aliasproof.reference_pass.backend import aliasproof
 from aliasproof.reference_pass.backend.observed_run import difference
-from aliasproof.reference_pass.eager import fake_corrections, observations
+from aliasproof.reference_pass.eager import fake_corrections, real_runs
 
 aten = torch.ops.aten
 
@@ -30,7 +30,7 @@ def _same(x):
 
 @pytest.fixture(autouse=True)
 def _nothing_is_noted(monkeypatch):
-    monkeypatch.setattr(observations, "_NOTED", {})
+    monkeypatch.setattr(real_runs, "_NOTED", {})
     torch._dynamo.reset()
 
 
@@ -69,7 +69,7 @@ def test_a_wrong_fake_kernel_is_observed_in_the_first_call(dynamic, caplog):
 def test_what_is_observed_is_compiled_for():
     compiled = torch.compile(shows_memory, backend=aliasproof)
     outcome(compiled)
-    assert torch.ops.observed.turned.default in observations._NOTED
+    assert torch.ops.observed.turned.default in real_runs._NOTED
     torch._dynamo.reset()
     again = torch.compile(shows_memory, backend=aliasproof)
     with pytest.MonkeyPatch.context() as patch:
