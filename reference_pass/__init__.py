@@ -16,9 +16,10 @@ tensors. Then read the files of this folder, in this order. Each says where the 
 
 It uses the words of `calls`, which does not import it. Read a file there when you meet its words:
 
-- `nested`, `operator_forms`, `view_forms`, `operand_reads`, `operand_strides`: what the schema of
-  an operator says, its other forms (functional, in-place, out=), and what it reads of its operands
-- `copied_operands`: the copies on which an operator without a functional form is called
+- `nested`, `operator_forms`, `view_forms`, `operand_reads`: what the schema of an operator says,
+  its other forms (functional, in-place, out=), and what it reads of its operands
+- `copied_operands`: the copies on which an operator without a functional form is called, and the
+  strides that operands have in eager
 - `fake_tensors`, `fake_inputs`, `storages`, `regions`: tensors without data; which storage each of
   them is on, and which bytes of it
 - `metadata`, `refresh`, `emission`, `graphs`: graphs with true metadata while they are built and

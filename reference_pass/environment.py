@@ -26,9 +26,9 @@ from aliasproof.reference_pass.bases import (
     base_of_inputs,
     base_of_result,
 )
+from aliasproof.reference_pass.calls.copied_operands import note_strides
 from aliasproof.reference_pass.calls.emission import Emitter, clear_lazy_bits
 from aliasproof.reference_pass.calls.nested import on_tensors, on_values, tensors_in
-from aliasproof.reference_pass.calls.operand_strides import note_strides
 from aliasproof.reference_pass.calls.operator_forms import aten
 from aliasproof.reference_pass.calls.regions import Size, known
 from aliasproof.reference_pass.calls.storages import Geometry, storage_of

@@ -50,8 +50,7 @@ from aliasproof.reference_pass.capture.function_trace import (
     is_symbolic,
     refusals,
 )
-from aliasproof.reference_pass.capture.locations import depends_on_location
-from aliasproof.reference_pass.capture.size_guards import LOCATED, guard_sizes
+from aliasproof.reference_pass.capture.size_guards import LOCATED, depends_on_location, guard_sizes
 from aliasproof.reference_pass.conditions import Condition
 from aliasproof.reference_pass.eager import torch_semantics
 from aliasproof.reference_pass.eager.history import refuse_lost_history

@@ -51,8 +51,7 @@ from aliasproof.reference_pass.backend.partitioning import SavesOverwrittenError
 from aliasproof.reference_pass.calls.graphs import copied
 from aliasproof.reference_pass.capture.aten_graphs import is_aten, normalise
 from aliasproof.reference_pass.capture.function_trace import capture
-from aliasproof.reference_pass.capture.locations import depends_on_location
-from aliasproof.reference_pass.capture.size_guards import writes_inputs
+from aliasproof.reference_pass.capture.size_guards import depends_on_location, writes_inputs
 from aliasproof.reference_pass.eager.history import (
     LostHistory,
     is_of_torch,

@@ -18,7 +18,7 @@ from typing import Any
 
 from torch import fx
 
-from aliasproof.reference_pass.calls.operand_strides import note_strides, noted_strides
+from aliasproof.reference_pass.calls.copied_operands import note_strides, noted_strides
 from aliasproof.reference_pass.calls.operator_forms import aten, bind
 
 

@@ -1,16 +1,18 @@
-"""Calls of an operator on copies of its operands, laid out in memory as the operator needs them."""
+"""The layouts of operands: calls on copies that have those of eager, and notes on their strides."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeAlias
 
 import torch
+from torch import fx
 from torch._ops import OpOverload
 from torch.fx.node import has_side_effect
 
-from aliasproof.reference_pass.calls.nested import on_tensors, tensors_in
+from aliasproof.reference_pass.calls.nested import nodes_in, on_tensors, tensors_in
 from aliasproof.reference_pass.calls.operator_forms import bind, facts, is_opaque, unbind
+from aliasproof.reference_pass.calls.regions import Size
 
 # (the number of a storage, its size in bytes, the offset of a tensor in it, its strides, its lazy
 # conjugate bit, its lazy negative bit)
@@ -126,3 +128,40 @@ def view_in(
     # A storage may end with a part of an element.
     whole = memory[: memory.numel() // dtype.itemsize * dtype.itemsize]
     return whole.view(dtype).as_strided(sizes, strides, offset)
+
+
+# --- the strides that operands have in eager ------------------------------------------------------
+#
+# They are noted in the graph: a value can have other strides here, and the bits of some calls
+# depend on strides.
+
+
+def note_strides(call: fx.Node, strides: Callable[[fx.Node], Sequence[Size] | None]) -> None:
+    """Note for each operand of a call the strides that it has in eager; None if not known."""
+    call.meta[_STRIDES] = list(map(strides, _operands(call)))
+
+
+def noted_strides(call: fx.Node) -> Iterator[tuple[fx.Node, Sequence[Size]]]:
+    """The operands of a call with their strides in eager, as far as noted."""
+    pairs = zip(_operands(call), call.meta.get(_STRIDES, ()), strict=False)
+    return ((operand, strides) for operand, strides in pairs if strides is not None)
+
+
+_STRIDES = "strides in eager"  # the key in the metadata of a node
+
+
+def _operands(node: fx.Node) -> list[fx.Node]:
+    """The nodes that are arguments of a call, in the order of the schema.
+
+    The in-place or `out=` form of the same call has the same ones first.
+    """
+    op, args = called_operator(node)
+    given = bind(op, args, node.kwargs) if isinstance(op, OpOverload) else {}
+    if not node.kwargs or not given:
+        return nodes_in((args, node.kwargs))
+    return [leaf for name in facts(op).names if name in given for leaf in nodes_in(given[name])]
+
+
+def called_operator(node: fx.Node) -> tuple[Any, tuple[Any, ...]]:
+    """The operator that a node calls, maybe on copies, and its arguments by position."""
+    return (node.args[0], node.args[1:]) if node.target is on_copies else (node.target, node.args)

@@ -14,11 +14,11 @@ from typing import Any, TypeAlias
 import torch
 from torch import fx
 
+from aliasproof.reference_pass.calls.copied_operands import noted_strides
 from aliasproof.reference_pass.calls.fake_inputs import attribute, fake_value
 from aliasproof.reference_pass.calls.fake_tensors import fake_mode, on_fakes
 from aliasproof.reference_pass.calls.metadata import run
 from aliasproof.reference_pass.calls.nested import nodes_in, tensors_in
-from aliasproof.reference_pass.calls.operand_strides import noted_strides
 from aliasproof.reference_pass.calls.operator_forms import EPILOGUE, aten, writes
 from aliasproof.reference_pass.calls.regions import (
     Region,

@@ -19,13 +19,12 @@ from torch.fx.experimental.sym_node import METHOD_TO_OPERATOR
 from torch.utils._pytree import tree_leaves
 
 from aliasproof.reference_pass.alias_analysis import Analysis
-from aliasproof.reference_pass.calls.copied_operands import on_copies
+from aliasproof.reference_pass.calls.copied_operands import note_strides, on_copies
 from aliasproof.reference_pass.calls.fake_inputs import refuse_without_regions
 from aliasproof.reference_pass.calls.graphs import erase_dead, with_graph
 from aliasproof.reference_pass.calls.invariants import is_functional
 from aliasproof.reference_pass.calls.metadata import note_value
 from aliasproof.reference_pass.calls.nested import graphs_called, leaves_in, nodes_in, tensors_in
-from aliasproof.reference_pass.calls.operand_strides import note_strides
 from aliasproof.reference_pass.calls.operator_forms import aten, bind, unbind, writes
 from aliasproof.reference_pass.calls.regions import Size
 from aliasproof.reference_pass.calls.storages import storage_of, value_of

@@ -14,11 +14,11 @@ import torch
 from torch import fx
 from torch._ops import OpOverload
 
+from aliasproof.reference_pass.calls.copied_operands import noted_strides
 from aliasproof.reference_pass.calls.emission import has_partial_element
 from aliasproof.reference_pass.calls.metadata import run_with
 from aliasproof.reference_pass.calls.nested import nodes_in, tensors_in
 from aliasproof.reference_pass.calls.operand_reads import depends_on_location
-from aliasproof.reference_pass.calls.operand_strides import noted_strides
 from aliasproof.reference_pass.calls.operator_forms import SCATTERS, WRITTEN_IN_PLACE, aten, facts
 from aliasproof.reference_pass.calls.regions import Size, equal, is_contiguous, known, same_strides
 from aliasproof.reference_pass.calls.storages import storage_of, value_of

@@ -8,10 +8,9 @@ from __future__ import annotations
 from torch import fx
 from torch._ops import OpOverload
 
-from aliasproof.reference_pass.calls.copied_operands import on_copies
+from aliasproof.reference_pass.calls.copied_operands import called_operator, on_copies
 from aliasproof.reference_pass.calls.nested import leaves_in, tensors_in
 from aliasproof.reference_pass.calls.operand_reads import unread
-from aliasproof.reference_pass.calls.operand_strides import called_operator
 from aliasproof.reference_pass.calls.operator_forms import (
     aten,
     bind,

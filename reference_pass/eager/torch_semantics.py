@@ -18,14 +18,18 @@ from aliasproof.reference_pass.eager.layout_conditions import (
 from aliasproof.reference_pass.eager.opaque_calls import call_of_other_library
 from aliasproof.reference_pass.eager.operand_access import rounds_by_strides
 from aliasproof.reference_pass.eager.overlapping_items import call_of_overlapping_items
-from aliasproof.reference_pass.eager.rounding import call_of_exact_bits, in_place_form, same_bits
+from aliasproof.reference_pass.eager.rounding import (
+    call_of_exact_bits,
+    in_place_form,
+    operand_with_strides,
+    same_bits,
+)
 from aliasproof.reference_pass.eager.strided_calls import (
     call_with_strides,
     copied_around,
     copies_whole_storage,
     reads_whole,
 )
-from aliasproof.reference_pass.eager.strided_operands import operand_with_strides
 from aliasproof.reference_pass.environment import Environment, InEager
 from aliasproof.reference_pass.planning.noops import all_noop_rules
 from aliasproof.reference_pass.semantics import Semantics

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from aliasproof.reference_pass import CONDITIONS, Broken, checked, functionalize, pipeline
-from aliasproof.reference_pass.eager import strided_operands
+from aliasproof.reference_pass.eager import rounding
 from aliasproof.reference_pass.pipeline import operands_have_eager_strides, reinplace
 from tests.reference_pass.scene import names, programs_of
 
@@ -168,7 +168,7 @@ def part_summed(x):
 
 
 def test_an_operand_with_other_strides_is_an_error(monkeypatch) -> None:
-    monkeypatch.setattr(strided_operands, "depends_on_strides", lambda env, call: False)
+    monkeypatch.setattr(rounding, "depends_on_strides", lambda env, call: False)
     with checked(), pytest.raises(Broken, match=r"the bits of .*sum.* depend on them"):
         pipeline(part_summed, drawn((64, 96), torch.float32))
 
