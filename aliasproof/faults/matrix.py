@@ -33,7 +33,7 @@ from aliasproof.generators.python_drawing import sample_python
 from aliasproof.generators.strategies import sample
 from aliasproof.ir.errors import InternalError, Rejected
 from aliasproof.ir.python_program import PythonProgram
-from aliasproof.judge.examination import Examination, examine
+from aliasproof.judge.examination import examine
 from aliasproof.judge.python_case import PythonCase, compare
 from aliasproof.judge.trial import SEEDS_APART, Case, EagerRun, run_eager, start_worker
 from aliasproof.oracles.judge import EVERY_ORACLE
@@ -192,7 +192,7 @@ def row_of_target(
 ) -> FaultRow:
     """A row for any target. Programs that become the same graphs as by `right` are not judged."""
     first: dict[str, int] = {}
-    last, number, refused = most_programs, 0, 0
+    number = refused = 0
     for number, prepared in enumerate(itertools.islice(_cases(seed, rules), most_programs), 1):
         # Most programs do not show the fault, and to compare graphs costs less than to judge them.
         if right is None or _differ(prepared, target, right):
@@ -201,24 +201,20 @@ def row_of_target(
             for oracle, report in reports.items():
                 if report.verdict is Verdict.VIOLATED:
                     first.setdefault(oracle, number)
-        if first:
-            last = min(last, min(first.values()) + further)
-        if number >= last:
+        if first and number >= min(first.values()) + further:
             break
     return FaultRow(target.name, number, refused, first)
 
 
 def _python_row(fault: PythonFault, seed: int, most_programs: int, further: int) -> FaultRow:
     first: dict[str, int] = {}
-    last, number = most_programs, 0
+    number = 0
     runs = (run for index in itertools.count() if (run := _python_run(seed, index)) is not None)
     for number, (program, eager) in enumerate(itertools.islice(runs, most_programs), 1):
         for violation in compare(program, fault.make, eager):
             if re.search(fault.shows, violation.kind):
                 first.setdefault(violation.oracle, number)
-        if first:
-            last = min(last, min(first.values()) + further)
-        if number >= last:
+        if first and number >= min(first.values()) + further:
             break
     return FaultRow(fault.name, number, 0, first)
 
@@ -234,24 +230,20 @@ def _python_run(seed: int, index: int) -> tuple[PythonProgram, EagerRun] | None:
 
 
 def _reports(prepared: PreparedCase, target: Target) -> Mapping[str, Report]:
+    """The verdicts on a fault. Raises `InternalError` if its code raises, and not its graph."""
     examination = examine(
         prepared.case, target, eager=prepared.eager, every_oracle=True, attribute=False
     )
     if examination.mistake is not None:
         raise examination.mistake
-    _require_no_own_mistake(target.name, examination)
-    return examination.reports
-
-
-def _require_no_own_mistake(fault: str, examination: Examination) -> None:
-    """Raise `InternalError` if the code of the fault raises, and not the graph that it makes."""
     error = examination.trial.target.error if examination.trial else None
-    mistake = None if error is None else own_mistake(fault, error)
+    mistake = None if error is None else own_mistake(target.name, error)
     if mistake is not None:
         raise InternalError(
-            f"the code of fault '{fault}' raises {mistake}; this is not a kill, since an oracle"
-            " must see what the fault does: correct the function, or remove the fault"
+            f"the code of fault '{target.name}' raises {mistake}; this is not a kill, since an"
+            " oracle must see what the fault does: correct the function, or remove the fault"
         ) from error
+    return examination.reports
 
 
 # A torch kernel that refuses what a wrong graph asks of it is a legitimate kill. A fault that dies
