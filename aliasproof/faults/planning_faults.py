@@ -17,7 +17,14 @@ import torch
 from torch import fx
 from torch._ops import OpOverload
 
-from aliasproof.faults.fault import Fault, Passes, instead_of, instead_of_entries, weaker_condition
+from aliasproof.faults.fault import (
+    Fault,
+    Faults,
+    Passes,
+    instead_of,
+    instead_of_entries,
+    weaker_condition,
+)
 from aliasproof.reference_pass import conditions
 from aliasproof.reference_pass.calls.emission import Emitter
 from aliasproof.reference_pass.calls.operator_forms import Facts, aten, facts
@@ -42,6 +49,23 @@ BUFFERS, OFFERS, PLAN, REUSE, UNREAD = (
     f"planning.{module}" for module in ("join_buffers", "offers", "graph_plan", "reuse", "unread")
 )
 
+FAULTS = Faults()
+plant = FAULTS.add
+
+
+def _planned(fault: Fault) -> Fault:
+    """The fault with memory planning in place of reinplacing."""
+    assert isinstance(fault.make, Passes)
+    return replace(fault, make=replace(fault.make, last=plan_memory), right=REFERENCE_PLANNED)
+
+
+def _in_join(wrong: Callable[..., Any], op: OpOverload) -> Fault:
+    return _planned(instead_of_entries(wrong, JOINS, "rule of planning: how a join is stored", op))
+
+
+def _in_planner(wrong: Callable[..., Any], name: str, rule: str, home: str) -> Fault:
+    return _planned(instead_of(wrong, name, f"rule of planning: {rule}", home))
+
 
 # --- where parts are stored -----------------------------------------------------------------------
 
@@ -63,6 +87,7 @@ def _stored_by(join: Join | None, change: Callable[[int, list[Any]], list[Any]])
     return replace(join, parts=tuple(parts))
 
 
+@plant(_in_join, aten.cat.default)
 def part_starts_one_element_early(node: fx.Node) -> Join | None:
     """Each part of a cat after the first is stored one element before its place."""
 
@@ -73,21 +98,13 @@ def part_starts_one_element_early(node: fx.Node) -> Join | None:
     return _stored_by(_of_cat(node), one_less)
 
 
+@plant(_in_join, aten.cat.default)
 def every_part_is_stored_at_the_start(node: fx.Node) -> Join | None:
     """The parts of a cat are all stored at its start, since the offset is not counted on."""
     return _stored_by(_of_cat(node), lambda index, args: [args[0], 0, args[2] - args[1]])
 
 
-def stack_ignores_the_dimension(node: fx.Node) -> Join | None:
-    """The parts of a stack become its rows, whatever dimension they are stacked along."""
-    join = _of_stack(node)
-    rows = {tuple(part.meta["val"].shape) for part, _ in join.parts} if join else set()
-    if rows != {tuple(node.meta["val"].shape[1:])}:
-        return join
-    count = node.meta["val"].shape[0]
-    return _stored_by(join, lambda index, args: [0, min(index, count - 1)])
-
-
+@plant(_in_join, aten.cat.default)
 def repeated_part_is_stored_once(node: fx.Node) -> Join | None:
     """A part that occurs twice in a cat is stored at its first place alone."""
     join = _of_cat(node)
@@ -98,6 +115,18 @@ def repeated_part_is_stored_once(node: fx.Node) -> Join | None:
     return replace(join, parts=tuple(reversed(parts.items())))
 
 
+@plant(_in_join, aten.stack.default)
+def stack_ignores_the_dimension(node: fx.Node) -> Join | None:
+    """The parts of a stack become its rows, whatever dimension they are stacked along."""
+    join = _of_stack(node)
+    rows = {tuple(part.meta["val"].shape) for part, _ in join.parts} if join else set()
+    if rows != {tuple(node.meta["val"].shape[1:])}:
+        return join
+    count = node.meta["val"].shape[0]
+    return _stored_by(join, lambda index, args: [0, min(index, count - 1)])
+
+
+@plant(_in_join, aten.constant_pad_nd.default)
 def pads_begin_with_the_first_dimension(node: fx.Node) -> Join | None:
     """The pads of a tensor are taken to begin with its first dimension, and not with the last."""
     pads, strides = node.args[1], node.meta["val"].stride()
@@ -105,6 +134,7 @@ def pads_begin_with_the_first_dimension(node: fx.Node) -> Join | None:
     return _stored_by(_of_pad(node), lambda index, args: [*args[:2], offset])
 
 
+@plant(_in_join, aten.constant_pad_nd.default)
 def part_is_stored_by_the_pad_behind_it(node: fx.Node) -> Join | None:
     """The pads behind a part are taken for those before it."""
     pads, strides = node.args[1], node.meta["val"].stride()[::-1]
@@ -112,12 +142,14 @@ def part_is_stored_by_the_pad_behind_it(node: fx.Node) -> Join | None:
     return _stored_by(_of_pad(node), lambda index, args: [*args[:2], offset])
 
 
+@plant(_in_join, aten.constant_pad_nd.default)
 def around_a_part_is_zero(node: fx.Node) -> Join | None:
     """A pad is filled with zeros, whatever its value is."""
     join = _of_pad(node)
     return None if join is None else replace(join, fill=0)
 
 
+@plant(_in_join, aten.constant_pad_nd.default)
 def around_a_part_is_old_memory(node: fx.Node) -> Join | None:
     """The buffer of a pad is not filled around the part."""
     join = _of_pad(node)
@@ -127,6 +159,7 @@ def around_a_part_is_old_memory(node: fx.Node) -> Join | None:
 # --- buffers --------------------------------------------------------------------------------------
 
 
+@plant(_in_planner, "_store", "all parts are stored", BUFFERS)
 def copied_parts_are_forgotten(
     join: Join, parts: list[BufferPart], emit: Emitter
 ) -> tuple[fx.Node, fx.Node]:
@@ -136,6 +169,7 @@ def copied_parts_are_forgotten(
     return _store(replace(join, parts=kept), parts, emit)
 
 
+@plant(_in_planner, "_store", "all parts are stored", BUFFERS)
 def each_part_is_stored_into_the_empty_buffer(
     join: Join, parts: list[BufferPart], emit: Emitter
 ) -> tuple[fx.Node, fx.Node]:
@@ -144,6 +178,7 @@ def each_part_is_stored_into_the_empty_buffer(
     return _store(replace(join, parts=(last,)), parts, emit)
 
 
+@plant(_in_planner, "_buffer", "a buffer has the layout of its join", BUFFERS)
 def buffer_is_contiguous(join: Join, emit: Emitter) -> fx.Node:
     """A buffer is contiguous, whatever strides the concatenation has."""
     value = join.node.meta["val"]
@@ -154,6 +189,7 @@ def buffer_is_contiguous(join: Join, emit: Emitter) -> fx.Node:
     return emit.call(aten.empty_strided.default, list(value.shape), list(contiguous), **like)
 
 
+@plant(_in_planner, "_made_before", "memory is there before", OFFERS)
 def memory_may_be_made_after_the_result(
     value: fx.Node, node: fx.Node, liveness: Liveness
 ) -> fx.Node:
@@ -161,6 +197,7 @@ def memory_may_be_made_after_the_result(
     return value
 
 
+@plant(_in_planner, "_laid_over", "memory is bytes", OFFERS)
 def free_memory_is_counted_in_elements(
     held: fx.Node, offset: int, node: fx.Node, liveness: Liveness
 ) -> fx.Node:
@@ -175,12 +212,7 @@ def free_memory_is_counted_in_elements(
     return _view_before(node, aten.as_strided.default, (seen, *layout), liveness)
 
 
-def planned_dtype_is_not_compared(candidate: Candidate) -> str | None:
-    """The plan puts a result into memory of another dtype, without a view of it."""
-    failure = conditions.same_size_and_dtype(candidate)
-    return None if failure is not None and ", the result torch." in failure else failure
-
-
+@plant(_in_planner, "_is_unread", "views are uses", UNREAD)
 def reads_of_views_are_forgotten(node: fx.Node, liveness: Liveness) -> bool:
     """A result is taken to be unread if no call reads it, though one reads a view of it."""
     if node.target is aten.empty_strided.default or node in liveness.views or not node.users:
@@ -189,6 +221,7 @@ def reads_of_views_are_forgotten(node: fx.Node, liveness: Liveness) -> bool:
     return seen or _is_unread(node, liveness)
 
 
+@plant(_in_planner, "facts", "random calls are made", UNREAD)
 def random_results_are_not_drawn(op: OpOverload) -> Facts:
     """A random call is not made if nobody reads its numbers, so later calls draw them."""
     return replace(facts(op), random=False)
@@ -226,109 +259,22 @@ _TRUSTED = (
 )
 
 
-def storage_is_taken_over_while_it_is_read(self: reuse._Scan, now: int) -> None:
-    """Off by one: a result takes over the storage of an operand of its own call."""
-    _release(self, now + 1)
-
-
-def uses_of_views_are_missed(
-    graph: fx.Graph, value: Callable[[fx.Node], Any] = value_of
-) -> dict[int, Lifetime]:
-    """A storage is free after the last use of its first value, though a view is used later."""
-    position = {node: at for at, node in enumerate(graph.nodes)}
-    output = graph.output_node()
-    lives: dict[int, Lifetime] = {}
-    for storage, life in lifetimes(graph, value).items():
-        dies = max((position[user] for user in life.node.users), default=life.born)
-        lives[storage] = replace(life, dies=dies, returned=output in life.node.users)
-    return lives
-
-
-def storage_of_an_output_is_taken_over(
-    graph: fx.Graph, value: Callable[[fx.Node], Any] = value_of
-) -> dict[int, Lifetime]:
-    """A storage is free after its last call, though a value on it is returned."""
-    dies: dict[int, int] = {}
-    for at, node in enumerate(graph.nodes):
-        if node.op != "output":
-            dies |= dict.fromkeys(operand_storages(node, value), at)
-    return {
-        storage: replace(life, dies=dies.get(storage, life.born), returned=False)
-        for storage, life in lifetimes(graph, value).items()
-    }
-
-
-def storage_of_an_input_is_taken_over(graph: fx.Graph) -> dict[str, reuse.Place]:
-    """A result takes over the storage of an input that no later call uses."""
-    taken = _storages_to_reuse(graph)
-    inputs = [node for node in graph.nodes if node.op == "placeholder"]
-    position = {node: at for at, node in enumerate(graph.nodes)}
-    for life in lifetimes(graph).values():
-        for held in inputs:
-            last_use = max((position[user] for user in held.users), default=-1)
-            if last_use < life.born and life.nbytes <= held.meta["val"].untyped_storage().nbytes():
-                taken.setdefault(life.node.name, (held.name, 0))
-    return taken
-
-
-def result_is_over_what_is_read(
-    life: Lifetime, lives: dict[int, Lifetime]
-) -> Iterator[tuple[int, int]]:
-    """A result is at the start of the storage of an operand that dies, whatever is read of it."""
-    for storage in operand_storages(life.node, value_of):
-        if storage in lives and lives[storage].dies == life.born:
-            yield storage, 0
-
-
-def size_of_free_storages_is_ignored(self: reuse._Scan, life: Lifetime) -> reuse.Free | None:
-    """A result takes over any storage that is free, also one that is too small."""
-    return self.free.pop(0) if self.free else None
-
-
-def any_storage_has_room(held: torch.Tensor, value: torch.Tensor, offset: int) -> bool:
-    """Any storage has room for any value."""
-    return True
-
-
-def two_joins_share_a_buffer(join: Join, emit: Emitter) -> fx.Node:
-    """Two concatenations of one layout are stored into the same buffer."""
-    node: fx.Node
-    buffer = _buffer(join, emit)
-    for node in emit.graph.nodes:
-        if node is buffer:
-            break
-        if (node.target, node.args, node.kwargs) == (buffer.target, buffer.args, buffer.kwargs):
-            emit.graph.erase_node(buffer)
-            return node
-    return buffer
-
-
-# --- the list -------------------------------------------------------------------------------------
-
-
-def _planned(fault: Fault) -> Fault:
-    """The fault with memory planning in place of reinplacing."""
-    assert isinstance(fault.make, Passes)
-    return replace(fault, make=replace(fault.make, last=plan_memory), right=REFERENCE_PLANNED)
-
-
-def _trusted(*faults: Fault) -> Fault:
-    """Faults planted together, with the name of the first, in a planner that trusts its plan."""
+def _trusted(
+    wrong: Callable[..., Any], name: str, rule: str, home: str | type, *more: Fault
+) -> Fault:
+    """A fault, with `more` planted beside it, in a planner that trusts its plan."""
+    fault = instead_of(wrong, name, f"rule of planning: {rule}", home)
 
     @contextlib.contextmanager
     def within() -> Iterator[None]:
         with contextlib.ExitStack() as stack:
-            for fault in faults:
-                assert isinstance(fault.make, Passes)
-                stack.enter_context(fault.make.within())
+            for each in (fault, *more):
+                assert isinstance(each.make, Passes)
+                stack.enter_context(each.make.within())
             yield
 
     asked = [_trusting(each) if each in _TRUSTED else each for each in CONDITIONS]
-    return _planned(replace(faults[0], make=Passes(conditions=asked, within=within)))
-
-
-def _join(wrong: Callable[..., Any], op: OpOverload) -> Fault:
-    return _planned(instead_of_entries(wrong, JOINS, "rule of planning: how a join is stored", op))
+    return _planned(replace(fault, make=Passes(conditions=asked, within=within)))
 
 
 def _without_asking(condition: Condition) -> Fault:
@@ -344,56 +290,106 @@ def _without_asking(condition: Condition) -> Fault:
     )
 
 
-FAULTS: tuple[Fault, ...] = (
-    _join(part_starts_one_element_early, aten.cat.default),
-    _join(every_part_is_stored_at_the_start, aten.cat.default),
-    _join(repeated_part_is_stored_once, aten.cat.default),
-    _join(stack_ignores_the_dimension, aten.stack.default),
-    _join(pads_begin_with_the_first_dimension, aten.constant_pad_nd.default),
-    _join(part_is_stored_by_the_pad_behind_it, aten.constant_pad_nd.default),
-    _join(around_a_part_is_zero, aten.constant_pad_nd.default),
-    _join(around_a_part_is_old_memory, aten.constant_pad_nd.default),
-    *(
-        _planned(instead_of(wrong, name, f"rule of planning: {rule}", home))
-        for name, wrong, rule, home in (
-            ("_store", copied_parts_are_forgotten, "all parts are stored", BUFFERS),
-            ("_store", each_part_is_stored_into_the_empty_buffer, "all parts are stored", BUFFERS),
-            ("_buffer", buffer_is_contiguous, "a buffer has the layout of its join", BUFFERS),
-            ("_made_before", memory_may_be_made_after_the_result, "memory is there before", OFFERS),
-            ("_laid_over", free_memory_is_counted_in_elements, "memory is bytes", OFFERS),
-            ("_is_unread", reads_of_views_are_forgotten, "views are uses", UNREAD),
-            ("facts", random_results_are_not_drawn, "random calls are made", UNREAD),
-        )
-    ),
-    # `larger_output_storage` covers `no_new_alias` there: a part has less bytes than its buffer.
-    *map(_without_asking, _TRUSTED[:-1]),
-    _planned(
-        weaker_condition(
-            planned_dtype_is_not_compared,
-            conditions.same_size_and_dtype,
-            "condition (1a) of reinplace",
-        )
-    ),
-    *(
-        _trusted(instead_of(wrong, name, f"rule of planning: {rule}", home))
-        for name, wrong, rule, home in (
-            ("_release", storage_is_taken_over_while_it_is_read, "operands are live", reuse._Scan),
-            ("_rooms", result_is_over_what_is_read, "operands are live", REUSE),
-            ("lifetimes", uses_of_views_are_missed, "views are uses", REUSE),
-            ("lifetimes", storage_of_an_output_is_taken_over, "outputs are live", REUSE),
-            ("storages_to_reuse", storage_of_an_input_is_taken_over, "inputs are live", PLAN),
-            ("_buffer", two_joins_share_a_buffer, "each join has a buffer", BUFFERS),
-        )
-    ),
-    _trusted(
-        instead_of(
-            size_of_free_storages_is_ignored,
-            "_free_for",
-            "rule of planning: a storage has room",
-            reuse._Scan,
-        ),
-        instead_of(
-            any_storage_has_room, "_has_room", "rule of planning: a storage has room", OFFERS
-        ),
-    ),
+# `larger_output_storage` covers `no_new_alias` there: a part has less bytes than its buffer.
+FAULTS.extend(map(_without_asking, _TRUSTED[:-1]))
+
+
+def _with_weaker_condition(wrong: Condition, right: Condition, source: str) -> Fault:
+    return _planned(weaker_condition(wrong, right, source))
+
+
+@plant(_with_weaker_condition, conditions.same_size_and_dtype, "condition (1a) of reinplace")
+def planned_dtype_is_not_compared(candidate: Candidate) -> str | None:
+    """The plan puts a result into memory of another dtype, without a view of it."""
+    failure = conditions.same_size_and_dtype(candidate)
+    return None if failure is not None and ", the result torch." in failure else failure
+
+
+@plant(_trusted, "_release", "operands are live", reuse._Scan)
+def storage_is_taken_over_while_it_is_read(self: reuse._Scan, now: int) -> None:
+    """Off by one: a result takes over the storage of an operand of its own call."""
+    _release(self, now + 1)
+
+
+@plant(_trusted, "_rooms", "operands are live", REUSE)
+def result_is_over_what_is_read(
+    life: Lifetime, lives: dict[int, Lifetime]
+) -> Iterator[tuple[int, int]]:
+    """A result is at the start of the storage of an operand that dies, whatever is read of it."""
+    for storage in operand_storages(life.node, value_of):
+        if storage in lives and lives[storage].dies == life.born:
+            yield storage, 0
+
+
+@plant(_trusted, "lifetimes", "views are uses", REUSE)
+def uses_of_views_are_missed(
+    graph: fx.Graph, value: Callable[[fx.Node], Any] = value_of
+) -> dict[int, Lifetime]:
+    """A storage is free after the last use of its first value, though a view is used later."""
+    position = {node: at for at, node in enumerate(graph.nodes)}
+    output = graph.output_node()
+    lives: dict[int, Lifetime] = {}
+    for storage, life in lifetimes(graph, value).items():
+        dies = max((position[user] for user in life.node.users), default=life.born)
+        lives[storage] = replace(life, dies=dies, returned=output in life.node.users)
+    return lives
+
+
+@plant(_trusted, "lifetimes", "outputs are live", REUSE)
+def storage_of_an_output_is_taken_over(
+    graph: fx.Graph, value: Callable[[fx.Node], Any] = value_of
+) -> dict[int, Lifetime]:
+    """A storage is free after its last call, though a value on it is returned."""
+    dies: dict[int, int] = {}
+    for at, node in enumerate(graph.nodes):
+        if node.op != "output":
+            dies |= dict.fromkeys(operand_storages(node, value), at)
+    return {
+        storage: replace(life, dies=dies.get(storage, life.born), returned=False)
+        for storage, life in lifetimes(graph, value).items()
+    }
+
+
+@plant(_trusted, "storages_to_reuse", "inputs are live", PLAN)
+def storage_of_an_input_is_taken_over(graph: fx.Graph) -> dict[str, reuse.Place]:
+    """A result takes over the storage of an input that no later call uses."""
+    taken = _storages_to_reuse(graph)
+    inputs = [node for node in graph.nodes if node.op == "placeholder"]
+    position = {node: at for at, node in enumerate(graph.nodes)}
+    for life in lifetimes(graph).values():
+        for held in inputs:
+            last_use = max((position[user] for user in held.users), default=-1)
+            if last_use < life.born and life.nbytes <= held.meta["val"].untyped_storage().nbytes():
+                taken.setdefault(life.node.name, (held.name, 0))
+    return taken
+
+
+@plant(_trusted, "_buffer", "each join has a buffer", BUFFERS)
+def two_joins_share_a_buffer(join: Join, emit: Emitter) -> fx.Node:
+    """Two concatenations of one layout are stored into the same buffer."""
+    node: fx.Node
+    buffer = _buffer(join, emit)
+    for node in emit.graph.nodes:
+        if node is buffer:
+            break
+        if (node.target, node.args, node.kwargs) == (buffer.target, buffer.args, buffer.kwargs):
+            emit.graph.erase_node(buffer)
+            return node
+    return buffer
+
+
+def any_storage_has_room(held: torch.Tensor, value: torch.Tensor, offset: int) -> bool:
+    """Any storage has room for any value."""
+    return True
+
+
+@plant(
+    _trusted,
+    "_free_for",
+    "a storage has room",
+    reuse._Scan,
+    instead_of(any_storage_has_room, "_has_room", "rule of planning: a storage has room", OFFERS),
 )
+def size_of_free_storages_is_ignored(self: reuse._Scan, life: Lifetime) -> reuse.Free | None:
+    """A result takes over any storage that is free, also one that is too small."""
+    return self.free.pop(0) if self.free else None
