@@ -127,6 +127,11 @@ def seen_afresh(program: Program, inputs: tuple[Tensor, ...]) -> list[object]:
     return seen_at_end(program, afresh(inputs))
 
 
+def assert_alike(compiled: Program, program: Program, *inputs: Tensor) -> None:
+    """On copies of the inputs, both return the same, and leave the same in the inputs."""
+    assert seen_afresh(compiled, inputs) == seen_afresh(program, inputs)
+
+
 def _strides(tensor: Tensor) -> list[int]:
     """The strides of a tensor, except for dimensions of size one or less."""
     return [stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if size > 1]

@@ -44,7 +44,7 @@ from aliasproof.reference_pass.planning.timeline import (
 )
 from benchmarks.models import bytes_of
 from tests.reference_pass.graphs import calling
-from tests.reference_pass.scene import assert_right, names, programs_of, violations
+from tests.reference_pass.scene import assert_alike, assert_right, names, programs_of, violations
 
 aten = torch.ops.aten
 SCRATCH = 200  # bytes that kernels may allocate for themselves, such as a number as a tensor
@@ -460,15 +460,11 @@ def test_a_loss_is_not_computed_in_a_part(loss):
         log[0] = loss(a, b)
         return torch.stack([loss(a, b), loss(b, a)])
 
-    def given():
-        return torch.arange(4.0), numbers(16) / 2, numbers(16).flip(0) / 2
-
-    expected, actual = given(), given()
-    wanted = program(*expected)
-    planned = plan_memory(functionalize(program, *given()))
-    assert torch.equal(planned(*actual), wanted)
-    assert torch.equal(actual[0], expected[0])
-    assert actual[0].untyped_storage().nbytes() == 16
+    given = torch.arange(4.0), numbers(16) / 2, numbers(16).flip(0) / 2
+    planned = plan_memory(functionalize(program, *given))
+    assert_alike(planned, program, *given)
+    planned(*given)
+    assert given[0].untyped_storage().nbytes() == 16
 
 
 class InParts(TorchDispatchMode):
@@ -666,14 +662,11 @@ def rounds(x, y):
 @pytest.mark.parametrize("program", [squares, rounds])
 def test_a_kernel_that_is_not_elementwise_does_not_write_what_it_reads(program):
     x, y = torch.randn(4, 4), torch.randn(4, 4)
-    given = x.clone(), y.clone()
     planned = pipeline(program, x, y, planned=True)
     for node in planned.graph.nodes:
         if node.target is torch.ops.aten.mm.out:
             assert node.kwargs["out"] not in node.args
-    assert torch.equal(planned(x, y), program(*given))
-    assert torch.equal(x, given[0])
-    assert torch.equal(y, given[1])
+    assert_alike(planned, program, x, y)
 
 
 def test_planning_never_needs_more_than_reinplacing():
