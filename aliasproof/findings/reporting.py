@@ -20,8 +20,9 @@ from aliasproof.formats.stored_graph import GRAPH
 from aliasproof.ir.errors import UserError, printable
 from aliasproof.ir.program import Program
 from aliasproof.ir.stored_text import read_text
-from aliasproof.processes.isolation import CPU, Isolated, Limits, memory_available
+from aliasproof.processes.isolation import Limits, memory_available
 from aliasproof.processes.outcome import Death, Outcome, Raised, Returned
+from aliasproof.processes.pool import Pool, RemoteCall
 from aliasproof.reports.run_report import (
     ReportedFinding,
     RunReport,
@@ -104,8 +105,7 @@ class _SecondRuns:
     own: str | None
     targets: Sequence[str]
     at_least: int = 0
-    _process: Isolated | None = None
-    _device: str = CPU
+    _pool: Pool | None = None  # of one process
 
     def added(
         self, findings: Sequence[ReportedFinding], progress: Progress
@@ -125,18 +125,19 @@ class _SecondRuns:
                 else:
                     result.append(self._again(finding))
         finally:
-            self._stop()
+            if self._pool is not None:
+                self._pool.stop()
         return result
 
     def _again(self, finding: ReportedFinding) -> ReportedFinding:
         stored = self.findings[finding.identifier]
-        outcome = self._call(f"{SESSION}:run_again", stored, finding.device)
+        outcome = self._call("run_again", finding.device, stored)
         if not isinstance(outcome, Returned):
             return replace(finding, not_run=f"Not run again: {_ending(outcome)}.")
         second: SecondRun = outcome.value
         differs = second.status.word in ("still there", "another violation")
         if isinstance(stored.program, Program) and differs and finding.silent:
-            changed = self._call(f"{SESSION}:changed_by_pass", stored, finding.device)
+            changed = self._call("changed_by_pass", finding.device, stored)
             if isinstance(changed, Returned) and changed.value is not None:
                 second = replace(second, graphs=(changed.value, *second.graphs))
             elif not isinstance(changed, Returned):
@@ -151,24 +152,17 @@ class _SecondRuns:
             return words
         for name in self.targets:
             if name != finding.target and is_importable(name):
-                outcome = self._call(f"{SESSION}:word_on", program, program.device, name)
+                outcome = self._call("word_on", program.device, program, name)
                 words[name] = outcome.value if isinstance(outcome, Returned) else _ending(outcome)
         return words
 
-    def _call(self, function: str, of: AnyFinding | Program, device: str, *rest: str) -> Outcome:
-        if self._process is None or device != self._device:
-            self._stop()
-            self._process = Isolated(Limits(LIMIT, memory_available()), device)
-            self._device = device
-        outcome = self._process.outcome_of(function, of, *(rest or (self.own,)))
-        if isinstance(outcome, Death):  # the process has ended
-            self._process = None
-        return outcome
-
-    def _stop(self) -> None:
-        if self._process is not None:
-            self._process.stop()
-            self._process = None
+    def _call(self, function: str, device: str, *arguments: object) -> Outcome:
+        if self._pool is None or device != self._pool.device:
+            if self._pool is not None:
+                self._pool.stop()
+            begin = RemoteCall("", f"{SESSION}:begin", (self.own,))
+            self._pool = Pool(begin, Limits(LIMIT, memory_available()), 1, device=device)
+        return self._pool.call(f"{SESSION}:{function}", *arguments)
 
 
 def _ending(outcome: Outcome) -> str:

@@ -121,10 +121,14 @@ TORCH = str(torch.__version__)
 MOST_PATHS = 200  # of what a Python program leaves behind
 
 
-def run_again(finding: AnyFinding, own: str | None) -> SecondRun:
-    """Run a finding again. `own` is the target that the user named; its code may run."""
+def begin(own: str | None) -> None:
+    """Prepare this process. `own` is the target that the user named; its code may run."""
     grant([] if own is None else [own])
     quiet_torch()
+
+
+def run_again(finding: AnyFinding) -> SecondRun:
+    """Run a finding again."""
     program = finding.program
     memory, notes = _memory_in_eager(program)
     if finding.kind.startswith((*DEATHS, DEVICE_LOST)):
@@ -166,7 +170,6 @@ def _tensors(run: Observation) -> dict[str, torch.Tensor]:
 
 def word_on(program: Program, name: str) -> str:
     """The verdict of a target on a program in a few words: the worst, and the oracle's name."""
-    quiet_torch()
     target = target_named(name)
     examination = examine(Case.of(program), target, every_oracle=False, attribute=False)
     if examination.trial is None:
@@ -178,10 +181,8 @@ def word_on(program: Program, name: str) -> str:
     return f"{worst.word}: {', '.join(name for name, it in verdicts.items() if it is worst)}"
 
 
-def changed_by_pass(finding: Finding[Program], own: str | None) -> GraphChange | None:
+def changed_by_pass(finding: Finding[Program]) -> GraphChange | None:
     """The graph before and after the pass at fault; None if none was found, or it has no graphs."""
-    grant([] if own is None else [own])
-    quiet_torch()
     target, case = target_named(finding.target), Case.of(finding.program)
     part = first_wrong_pass(case, target, finding.violation, experiments=False)
     if part is None or not part.before or not part.after:

@@ -100,6 +100,11 @@ class Pool:
                 return key, outcome
             self.wait()
 
+    def call(self, function: str, *arguments: object) -> Outcome:
+        """Make a call while no other is pending, and wait for its outcome."""
+        self.submit(RemoteCall("", function, arguments))
+        return self.take()[1]
+
     def outcomes(self) -> Iterator[tuple[Hashable, Outcome]]:
         """The outcomes that are ready, each with the key of its call."""
         while (ended := self._next_outcome()) is not None:

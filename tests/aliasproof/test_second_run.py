@@ -51,7 +51,7 @@ def test_a_new_alias_is_drawn_with_its_witness(finding, plant):
     plant(lambda function, inputs: Build(lambda x: (x[2:],), []))
     body = "v0 = aten.slice.Tensor(x0, 0, 2)\nv1 = aten.clone.default(v0)\nreturn (v1,)"
     kind, place = "new alias between input and output", "input 0, output 0"
-    second = run_again(finding(body, "aliasing", kind, place), None)
+    second = run_again(finding(body, "aliasing", kind, place))
     assert second.status.word == "still there"
     assert {it.oracle: it.verdict for it in second.verdicts}["aliasing"] == "violated"
     assert [it.title for it in second.strips] == [
@@ -68,7 +68,7 @@ def test_a_new_alias_is_drawn_with_its_witness(finding, plant):
 def test_a_wrong_stride_shows_both_layouts(finding, plant):
     plant(lambda function, inputs: Build(lambda x: (x.view(2, 2).t().contiguous(),), []))
     body = "v0 = aten.view.default(x0, [2, 2])\nv1 = aten.t.default(v0)\nreturn (v1,)"
-    second = run_again(finding(body, "metadata", "wrong stride", "output 0"), None)
+    second = run_again(finding(body, "metadata", "wrong stride", "output 0"))
     (ours, theirs) = next(row[1:] for row in second.rows if row[0] == "output 0")
     assert "strides [1, 2]" in ours
     assert "strides [2, 1]" in theirs
@@ -86,7 +86,7 @@ def test_a_graph_is_shown_as_a_diff_with_the_first_value_that_eager_never_has(fi
 
     plant(stages)
     body = "v0 = aten.mul.Tensor(x0, 2)\nv1 = aten.add.Scalar(v0, 1)\nreturn (v1,)"
-    second = run_again(finding(body, "values", "wrong value", "output 0"), None)
+    second = run_again(finding(body, "values", "wrong value", "output 0"))
     (change,) = second.graphs
     assert (change.before, change.after) == ("the program", "functional")
     lines = [(line.sign, line.text.strip().partition(" ")[0]) for line in change.lines]
@@ -98,7 +98,7 @@ def test_a_graph_is_shown_as_a_diff_with_the_first_value_that_eager_never_has(fi
 def test_what_would_end_the_process_does_not_run(finding, plant):
     plant(None)
     body = "v0 = aten.slice.Tensor(x0, 0, 2)\nreturn (v0,)"
-    second = run_again(finding(body, "errors", "dies of signal 11", "call"), None)
+    second = run_again(finding(body, "errors", "dies of signal 11", "call"))
     assert second.status.word == "not run"
     assert [it.title for it in second.strips] == [IN_EAGER]
 
@@ -108,12 +108,12 @@ def test_the_wrong_inverse_of_a_view_is_marked():
     made = known_bugs()["expand-inverse"].program
     what = ("functionalize", "values", "wrong value", "output 0")
     stored = finding_of(made, *what, identifier="one")
-    second = run_again(stored, None)
+    second = run_again(stored)
     assert second.status.word in ("still there", "another violation")
     marked = [line.text for change in second.graphs for line in change.lines if line.marked]
     assert len(marked) == 1
     assert "aten.sub" in marked[0]
-    assert changed_by_pass(stored, None) is None
+    assert changed_by_pass(stored) is None
 
 
 def test_a_python_program_has_rows_by_name_and_its_calls_are_drawn():
@@ -130,7 +130,7 @@ def calls(program):
     return locals()
 """
     stored = finding_of(PythonProgram(source), "identity", "values", "wrong value", "out1")
-    second = run_again(stored, None)
+    second = run_again(stored)
     assert second.status.word == "gone"
     assert {place for place, _, _ in second.rows} == {"x1", "out1", SHARED}
     assert (SHARED, "out1, x1", "out1, x1") in second.rows

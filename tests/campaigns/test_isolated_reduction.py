@@ -15,7 +15,7 @@ from aliasproof.ir.errors import OutOfMemory
 from aliasproof.ir.program import Program
 from aliasproof.judge.attribution import Symptom
 from aliasproof.processes.outcome import Death, Raised, Returned, outcome_here
-from aliasproof.processes.pool import Pool, RemoteCall
+from aliasproof.processes.pool import Pool
 
 TARGET = "deadly_pass.py:cleanup"
 
@@ -54,8 +54,7 @@ def without(program: Program, *ops: str) -> Program:
 
 
 def reduced(pool: Pool, program: Program, symptom: Symptom) -> Finding[Program] | None:
-    pool.submit(RemoteCall("", REDUCE, (IsolatedReduction(Failure(symptom, program, 0)),)))
-    _, outcome = pool.take()
+    outcome = pool.call(REDUCE, IsolatedReduction(Failure(symptom, program, 0)))
     assert isinstance(outcome, Returned), outcome
     result: Reduction = outcome.value
     assert result.seconds > 0
@@ -118,7 +117,6 @@ def test_whatever_a_target_does_the_campaign_sees_an_end_or_a_mistake() -> None:
 
 
 def test_a_worker_that_ends_with_status_0_dies(pool: Pool) -> None:
-    pool.submit(RemoteCall("", "os:_exit", (0,)))
-    _, death = pool.take()
+    death = pool.call("os:_exit", 0)
     assert isinstance(death, Death)
     assert death.violation == "dies with exit status 0"

@@ -21,7 +21,6 @@ from aliasproof.campaigns.run.executor import start_pool
 from aliasproof.processes import forked, isolation
 from aliasproof.processes.isolation import Isolated, Limits
 from aliasproof.processes.outcome import Returned
-from aliasproof.processes.pool import RemoteCall
 
 OTHER_CPU, NBYTES = "cpu:0", 1 << 28
 
@@ -72,8 +71,7 @@ def test_the_path_of_the_temporary_folder_can_be_longer_than_that_of_a_socket(tm
 def test_workers_of_a_campaign_on_a_device_are_not_forked(tmp_path: Path) -> None:
     pool = start_pool(1, tmp_path, device=OTHER_CPU)
     with pool.at_work():
-        pool.submit(RemoteCall("", "os:getppid"))
-        assert pool.take() == ("", Returned(os.getpid()))
+        assert pool.call("os:getppid") == Returned(os.getpid())
 
 
 def kept_lock() -> bool:

@@ -26,7 +26,7 @@ from aliasproof.judge.groups import can_glue
 from aliasproof.judge.trial import Case, Spent, run_eager, run_target
 from aliasproof.processes import isolation
 from aliasproof.processes.outcome import Death, Raised
-from aliasproof.processes.pool import Pool, RemoteCall
+from aliasproof.processes.pool import Pool
 from aliasproof.targets.dynamo import DRAWS_AS_EAGER
 from aliasproof.targets.registry import target as target_named
 from aliasproof.targets.registry import user_code
@@ -136,8 +136,7 @@ def fired_sites(
 def _of_shard(shard: Shard, pool: Pool) -> FiredSites:
     """What the programs of a shard fire. Programs that end the process are left out."""
     while True:
-        pool.submit(RemoteCall("", f"{__name__}:fired_by_shard", (shard,)))
-        _, outcome = pool.take()
+        outcome = pool.call(f"{__name__}:fired_by_shard", shard)
         if isinstance(outcome, Raised):
             raise outcome.error
         if not isinstance(outcome, Death):
