@@ -19,7 +19,6 @@ same seed. The databases need the package expecttest, which torch does not depen
 
 from __future__ import annotations
 
-import collections
 import functools
 import itertools
 import json
@@ -28,6 +27,7 @@ import random
 import re
 import time
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -41,6 +41,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn.parameter import is_lazy
 from torch.utils import _pytree as pytree
 
+from aliasproof.campaigns.failure.codec import decoded, encoded
 from aliasproof.eager.definedness import Undefined
 from aliasproof.eager.trace import Trace
 from aliasproof.ir.errors import Rejected, UserError
@@ -50,8 +51,9 @@ from aliasproof.oracles.contract import Contract
 from aliasproof.oracles.judge import judge
 from aliasproof.oracles.observation import Observation, observe, observe_eager
 from aliasproof.oracles.verdict import Violation
-from aliasproof.processes.isolation import Isolated, Limits, start_server, step
+from aliasproof.processes.isolation import Limits, start_server, step
 from aliasproof.processes.outcome import Death, Raised, Returned
+from aliasproof.processes.pool import Pool, RemoteCall
 from aliasproof.reference_pass.backend import aliasproof
 from aliasproof.reference_pass.exceptions import Refused
 from aliasproof.reference_pass.pipeline import pipeline
@@ -61,6 +63,7 @@ from benchmarks.tables import Table
 
 DTYPES = (torch.float32, torch.int64, torch.complex64, torch.bool, torch.bfloat16)
 LAYOUTS = ("contiguous", "transposed")
+CHOICE = 0  # the seed by which samples and the order of subjects are chosen
 _MOST_LISTED = 40  # samples considered per operator and dtype: some yield thousands
 _MOST_ELEMENTS = 20_000  # per sample; larger ones test the kernel and not the passes
 
@@ -135,13 +138,13 @@ def dtypes_of(info: Any) -> list[torch.dtype]:
     return [dtype for dtype in DTYPES if dtype in info.dtypes]
 
 
-def calls_of(info: Any, dtype: torch.dtype, most: int, seed: int) -> Iterator[SampleCall]:
-    """At most `most` samples of an operator or module, chosen by the seed, in all their forms."""
-    torch.manual_seed(seed)
+def calls_of(info: Any, dtype: torch.dtype, most: int) -> Iterator[SampleCall]:
+    """At most `most` random samples of an operator or module, in all their forms."""
+    torch.manual_seed(CHOICE)
     is_module = hasattr(info, "module_cls")
     listed = _modules(info, dtype) if is_module else _samples(info, dtype)
     candidates = list(itertools.islice(listed, _MOST_LISTED))
-    chosen = random.Random(f"{seed} {info.name} {dtype}").sample(
+    chosen = random.Random(f"{CHOICE} {info.name} {dtype}").sample(
         candidates, min(most, len(candidates))
     )
     return itertools.chain.from_iterable(chosen)
@@ -436,8 +439,11 @@ class _Comparison:
         shown = _evidence(violations[0], compiled.error)
         if _violations(self.eager, self._eager()):
             return Outcome(SweepAnswer.EAGER_DIFFERS, shown)
-        if (undefined := self._undefined_reason()) is not None:
-            return Outcome(SweepAnswer.UNDEFINED, undefined)
+        torch.manual_seed(SEED)
+        try:
+            observe_eager(self.function, self.fresh())
+        except Undefined as error:
+            return Outcome(SweepAnswer.UNDEFINED, _reason(str(error)))
         step("aot_eager")
         for compiler in mode.beside:
             others = _violations(self.eager, self._observe_compiled(compiler))
@@ -446,15 +452,6 @@ class _Comparison:
         return Outcome(
             SweepAnswer.CRASH if compiled.error is not None else SweepAnswer.WRONG, shown
         )
-
-    def _undefined_reason(self) -> str | None:
-        """Why the function is undefined in eager; None if it is defined."""
-        torch.manual_seed(SEED)
-        try:
-            observe_eager(self.function, self.fresh())
-        except Undefined as error:
-            return _reason(str(error))
-        return None
 
 
 def _violations(eager: Observation, other: Observation) -> list[Violation]:
@@ -491,7 +488,8 @@ def _evidence(violation: Violation, error: BaseException | None) -> str:
 
 SAMPLES = 2  # per operator and dtype
 LIMITS = Limits(seconds=120.0, nbytes=6 * 2**30)
-_SUBJECTS_PER_PROCESS = 25  # then a new process: Dynamo and the caches of fakes leak memory
+_CALLS_PER_PROCESS = 2000  # then a new process: Dynamo and the caches of fakes leak memory
+MODULE = "benchmarks.sweep"
 _BAD = (SweepAnswer.WRONG, SweepAnswer.CRASH)
 
 
@@ -504,15 +502,13 @@ class Swept:
     """
 
     subject: str
-    counts: Mapping[tuple[str, str], int]
-    refused: Mapping[tuple[str, str], int]
-    shown: Sequence[tuple[str, str]] = ()  # the answer, and the call with the evidence
+    counts: Counter[tuple[str, str]]
+    refused: Counter[tuple[str, str]]
+    shown: tuple[tuple[str, str], ...] = ()  # the answer, and the call with the evidence
 
     def line(self) -> str:
         """The results in one line."""
-        answers: collections.Counter[str] = collections.Counter()
-        for (_, answer), count in self.counts.items():
-            answers[answer] += count
+        answers = Counter(answer for _, answer in self.counts.elements())
         return f"{self.subject}: {', '.join(f'{answers[answer]} {answer}' for answer in answers)}"
 
 
@@ -525,8 +521,8 @@ class SweepTable:
 
     def tables(self) -> list[Table]:
         """The answers by mode, notes on wrong calls and crashes, and refusals by reason."""
-        counts: collections.Counter[tuple[str, str]] = collections.Counter()
-        refused: collections.Counter[tuple[str, str]] = collections.Counter()
+        counts: Counter[tuple[str, str]] = Counter()
+        refused: Counter[tuple[str, str]] = Counter()
         for result in self.swept:
             counts.update(result.counts)
             refused.update(result.refused)
@@ -556,12 +552,11 @@ class SweepTable:
 def measure(
     *,
     samples: int = SAMPLES,
-    seed: int = 0,
     seconds: float | None = None,
     resume: Path | None = None,
     names: Sequence[str] = (),
 ) -> SweepTable:
-    """Sweep these subjects, or all of them, in an order that the seed decides.
+    """Sweep these subjects, or all of them, in random order.
 
     After `seconds`, no other subject is started. Results are read from and added to the file
     `resume`.
@@ -569,49 +564,46 @@ def measure(
     infos = subjects()
     if unknown := [name for name in names if name not in infos]:
         raise UserError(f"no operator or module '{unknown[0]}' in op_db or module_db")
-    order = list(names) or random.Random(seed).sample(sorted(infos), len(infos))
-    settings = {"samples": samples, "seed": seed, "torch": torch.__version__}
+    order = list(names) or random.Random(CHOICE).sample(sorted(infos), len(infos))
+    settings = {"samples": samples, "seed": CHOICE, "torch": torch.__version__}
     known = {} if resume is None else _read(resume, settings)
     swept = [known[name] for name in order if name in known]
     deadline = time.monotonic() + (float("inf") if seconds is None else seconds)
-    start_server(["benchmarks.sweep"])
-    process = _Process(samples, seed)
-    try:
+    start_server([MODULE])
+    begin = RemoteCall("", f"{MODULE}:begin")
+    pool = Pool(begin, LIMITS, 1, renewal=_CALLS_PER_PROCESS)
+    with pool.at_work():
         for name in [name for name in order if name not in known]:
             if time.monotonic() > deadline:
                 break
-            swept.append(_swept(name, process))
+            swept.append(_swept(name, samples, pool))
             if resume is not None:
                 _write(resume, settings, swept[-1])
             print(f"{len(swept)} of {len(order)}: {swept[-1].line()}", flush=True)
-    finally:
-        process.stop()
     return SweepTable(len(order), swept)
 
 
-def _swept(name: str, process: _Process) -> Swept:
+def _swept(name: str, samples: int, pool: Pool) -> Swept:
     """All calls of one operator or module in all modes."""
-    counts: collections.Counter[tuple[str, str]] = collections.Counter()
-    refused: collections.Counter[tuple[str, str]] = collections.Counter()
+    counts, refused = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
     shown: list[tuple[str, str]] = []
-    samples = process.samples_of(name)
-    if not isinstance(samples, list):
+    listed = pool.call(f"{MODULE}:listed_calls", name, samples)
+    if not isinstance(listed, Returned):
         # Listing samples calls no pass, so an error is torch's, or of the sweep.
-        shown.append(
-            (str(SweepAnswer.EAGER_RAISES), f"{name}, its samples: {_failure_text(samples)}")
-        )
-        return Swept(name, counts, refused, shown)
-    for sample in samples:
-        for layout in LAYOUTS:
-            for mode, outcome in process.outcomes(sample, layout):
-                counts[mode, outcome.answer] += 1
-                if outcome.answer == SweepAnswer.REFUSED:
-                    refused[mode, outcome.detail] += 1
-                elif outcome.answer not in (SweepAnswer.RIGHT, SweepAnswer.EAGER_RAISES):
-                    shown.append(
-                        (str(outcome.answer), f"{sample}, {layout}, {mode}: {outcome.detail}")
-                    )
-    return Swept(name, counts, refused, shown)
+        text = f"{name}, its samples: {_failure_text(listed)}"
+        return Swept(name, counts, refused, ((SweepAnswer.EAGER_RAISES, text),))
+    for sample, layout, mode in itertools.product(listed.value, LAYOUTS, MODES):
+        reply = pool.call(f"{MODULE}:call_outcome", sample, layout, mode.name, samples)
+        outcome = reply.value if isinstance(reply, Returned) else _failed_outcome(reply)
+        if outcome is None:  # the mode does not apply to the call
+            continue
+        counts[mode.name, outcome.answer] += 1
+        if outcome.answer == SweepAnswer.REFUSED:
+            refused[mode.name, outcome.detail] += 1
+        elif outcome.answer not in (SweepAnswer.RIGHT, SweepAnswer.EAGER_RAISES):
+            text = f"{sample}, {layout}, {mode.name}: {outcome.detail}"
+            shown.append((outcome.answer, text))
+    return Swept(name, counts, refused, tuple(shown))
 
 
 # --- the process that runs calls ------------------------------------------------------------------
@@ -630,47 +622,6 @@ class Sample:
         return f"{self.subject} {self.dtype} {self.called}"
 
 
-@dataclass(slots=True)
-class _Process:
-    """An isolated process. It is replaced after a death, and after some subjects."""
-
-    samples: int
-    seed: int
-    _isolated: Isolated | None = None
-    _subjects: int = 0
-
-    def stop(self) -> None:
-        """End the process."""
-        if self._isolated is not None:
-            self._isolated.stop()
-        self._isolated = None
-
-    def samples_of(self, subject: str) -> list[Sample] | Death | Raised:
-        """The calls of a subject."""
-        self._subjects += 1
-        if self._subjects % _SUBJECTS_PER_PROCESS == 0:
-            self.stop()
-        reply = self._call("listed_calls", subject, self.samples, self.seed)
-        return reply.value if isinstance(reply, Returned) else reply
-
-    def outcomes(self, sample: Sample, layout: str) -> Iterator[tuple[str, Outcome]]:
-        """The outcome in each mode that applies to the call, with the name of the mode."""
-        for mode in MODES:
-            reply = self._call("call_outcome", sample, layout, mode.name, self.samples, self.seed)
-            if not isinstance(reply, Returned):
-                yield mode.name, _failed_outcome(reply)
-            elif reply.value is not None:
-                yield mode.name, reply.value
-
-    def _call(self, function: str, *arguments: object) -> Returned | Raised | Death:
-        if self._isolated is None:
-            self._isolated = Isolated(LIMITS)
-        reply = self._isolated.outcome_of(f"benchmarks.sweep:{function}", *arguments)
-        if isinstance(reply, Death):
-            self._isolated = None
-        return reply
-
-
 def _failed_outcome(failure: Death | Raised) -> Outcome:
     """The outcome if a call returned none. The step of a death shows what is at fault.
 
@@ -687,33 +638,33 @@ def _failure_text(failure: Death | Raised) -> str:
     return f"{failure.step}: {failure.describe()} {' < '.join(map(str, failure.stack[:3]))}"
 
 
-@functools.lru_cache(maxsize=8)
-def _calls(subject: str, dtype: torch.dtype, samples: int, seed: int) -> Sequence[SampleCall]:
-    return list(calls_of(_subjects()[subject], dtype, samples, seed))
-
-
-@functools.cache
-def _subjects() -> dict[str, Any]:
-    # In the process that runs the calls, where nobody reads warnings.
+def begin() -> None:
+    """Prepare the process, whose warnings nobody reads."""
     warnings.simplefilter("ignore")
     logging.disable(logging.CRITICAL)
     torch.set_num_threads(1)
-    return subjects()
 
 
-def listed_calls(subject: str, samples: int, seed: int) -> list[Sample]:
+@functools.lru_cache(maxsize=8)
+def _calls(subject: str, dtype: torch.dtype, samples: int) -> Sequence[SampleCall]:
+    return list(calls_of(_subjects()[subject], dtype, samples))
+
+
+_subjects = functools.cache(subjects)
+
+
+def listed_calls(subject: str, samples: int) -> list[Sample]:
     """The calls of a subject; runs in the isolated process."""
     return [
         Sample(subject, str(dtype).removeprefix("torch."), index, call.name)
         for dtype in dtypes_of(_subjects()[subject])
-        for index, call in enumerate(_calls(subject, dtype, samples, seed))
+        for index, call in enumerate(_calls(subject, dtype, samples))
     ]
 
 
-def call_outcome(sample: Sample, layout: str, mode: str, samples: int, seed: int) -> Outcome | None:
+def call_outcome(sample: Sample, layout: str, mode: str, samples: int) -> Outcome | None:
     """The outcome of one call in one mode; runs in the isolated process."""
-    dtype: torch.dtype = getattr(torch, sample.dtype)
-    call = _calls(sample.subject, dtype, samples, seed)[sample.index]
+    call = _calls(sample.subject, getattr(torch, sample.dtype), samples)[sample.index]
     chosen = next(candidate for candidate in MODES if candidate.name == mode)
     return outcome(call.in_layout(layout), chosen)
 
@@ -723,15 +674,8 @@ def call_outcome(sample: Sample, layout: str, mode: str, samples: int, seed: int
 
 def _write(path: Path, settings: Mapping[str, object], swept: Swept) -> None:
     """Append a line."""
-    line = {
-        "settings": settings,
-        "subject": swept.subject,
-        "counts": [[*key, count] for key, count in swept.counts.items()],
-        "refused": [[*key, count] for key, count in swept.refused.items()],
-        "shown": swept.shown,
-    }
     with path.open("a", encoding="utf-8") as file:
-        file.write(json.dumps(line) + "\n")
+        file.write(json.dumps({"settings": settings, **encoded(swept)}) + "\n")
 
 
 def _read(path: Path, settings: Mapping[str, object]) -> dict[str, Swept]:
@@ -739,14 +683,6 @@ def _read(path: Path, settings: Mapping[str, object]) -> dict[str, Swept]:
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         return {}
-    results = {}
-    for text in path.read_text(encoding="utf-8").splitlines():
-        line = json.loads(text)
-        if line["settings"] == settings:
-            counts, refused = (
-                {(mode, key): count for mode, key, count in line[part]}
-                for part in ("counts", "refused")
-            )
-            shown = [(answer, text) for answer, text in line["shown"]]
-            results[line["subject"]] = Swept(line["subject"], counts, refused, shown)
-    return results
+    lines = map(json.loads, path.read_text(encoding="utf-8").splitlines())
+    found = [decoded(Swept, line) for line in lines if line["settings"] == settings]
+    return {swept.subject: swept for swept in found}

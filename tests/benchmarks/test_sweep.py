@@ -14,11 +14,13 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from aliasproof.ir.errors import UserError
 from aliasproof.ir.values import clone_inputs
 from aliasproof.processes.outcome import Death, Returned
+from aliasproof.processes.pool import Pool, RemoteCall
 from aliasproof.reference_pass import Refused, functionalize, reinplace
 from benchmarks import sweep
 from benchmarks.sweep import (
     EAGER_STEP,
     LAYOUTS,
+    LIMITS,
     MODES,
     OfTensors,
     Outcome,
@@ -51,7 +53,7 @@ def test_no_call_of_a_sample_is_wrong_or_crashes():
     found: Counter[SweepAnswer] = Counter()
     draw = random.Random(20)
     for name in draw.sample(sorted(infos), SUBJECTS):
-        for call in calls_of(infos[name], draw.choice(dtypes_of(infos[name])), 1, 0):
+        for call in calls_of(infos[name], draw.choice(dtypes_of(infos[name])), 1):
             for mode in MODES:
                 layout = draw.choice(LAYOUTS)
                 if (answer := outcome(call.in_layout(layout), mode)) is not None:
@@ -176,15 +178,8 @@ def test_a_death_of_a_pass_is_a_crash_and_the_sweep_goes_on(monkeypatch):
         ]
     )
 
-    class Stub:
-        def __init__(self, limits):
-            pass
-
-        def outcome_of(self, *arguments):
-            return next(outcomes)
-
-    monkeypatch.setattr(sweep, "Isolated", Stub)
-    found = sweep._swept("neg", sweep._Process(1, 0))
+    monkeypatch.setattr(Pool, "call", lambda *arguments: next(outcomes))
+    found = sweep._swept("neg", 1, Pool(RemoteCall("", ""), LIMITS, 1))
     assert found.counts["direct", SweepAnswer.CRASH] == 1
     assert found.counts["inference", SweepAnswer.EAGER_RAISES] == 1
     assert sum(found.counts.values()) == len(MODES) * len(LAYOUTS)
@@ -212,8 +207,8 @@ def test_an_unknown_operator_is_named():
 def test_the_table_counts_answers_and_reasons():
     found = Swept(
         "neg",
-        {("direct", "right"): 3, ("direct", "refused"): 2},
-        {("direct", "the function is data-dependent"): 2},
+        Counter({("direct", "right"): 3, ("direct", "refused"): 2}),
+        Counter({("direct", "the function is data-dependent"): 2}),
     )
     answers, refusals = SweepTable(816, [found, found]).tables()
     assert answers.rows[0][:5] == ("direct", "6", "0", "0", "4")
