@@ -9,9 +9,10 @@ import os
 import signal
 import sys
 import tempfile
-import threading
 from collections.abc import Iterator
 from pathlib import Path
+
+from aliasproof.processes.interrupts import signal_handler
 
 INTERRUPTED = 130
 _COMPILER_CACHE = "TORCHINDUCTOR_CACHE_DIR"
@@ -26,16 +27,10 @@ def quitting_at_ctrl_c() -> Iterator[None]:
     A `KeyboardInterrupt` that is raised while modules are imported can end up anywhere. Torch turns
     it into other errors.
     """
-    if threading.current_thread() is not threading.main_thread():
+    with contextlib.ExitStack() as stack:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            stack.enter_context(signal_handler(number, lambda *given: quit_now()))
         yield
-        return
-    ends = (signal.SIGINT, signal.SIGTERM)
-    before = {number: signal.signal(number, lambda *given: quit_now()) for number in ends}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def quit_now() -> None:

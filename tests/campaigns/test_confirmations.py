@@ -11,7 +11,7 @@ from aliasproof.campaigns.failure.failure import Failure
 from aliasproof.campaigns.failure.finding import Finding
 from aliasproof.campaigns.failure.signature import Signature
 from aliasproof.campaigns.publish import publisher
-from aliasproof.campaigns.publish.confirmation import Confirmation, Reproduced, UserLevel
+from aliasproof.campaigns.publish.confirmation import Confirmation, Reproduced
 from aliasproof.campaigns.publish.reproducer import Reproducer
 from aliasproof.campaigns.run.campaign import Campaign
 from aliasproof.campaigns.run.confirmations import Confirmations
@@ -39,11 +39,13 @@ def confirming(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Confirmations
     monkeypatch.setattr(
         publisher, "confirmed", lambda *asked: Confirmation(True, "BUG: it", "exits 1")
     )
-    level = UserLevel(
-        {"aot_eager": "shows", "inductor": "does not show"},
-        Reproduced("torch.compile(program)\n", "BUG: by torch.compile"),
+    level = {"aot_eager": "shows", "inductor": "does not show"}
+    shown = Reproduced("torch.compile(program)\n", "BUG: by torch.compile")
+    monkeypatch.setattr(
+        publisher,
+        "at_user_level",
+        lambda finding, *asked: (replace(finding, user_level=level), shown),
     )
-    monkeypatch.setattr(publisher, "at_user_level", lambda *asked: level)
     folder = tmp_path / "run"
     return confirming_in(folder)
 

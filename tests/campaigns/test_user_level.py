@@ -11,7 +11,6 @@ from aliasproof.campaigns.publish.confirmation import (
     Confirmation,
     Reproduced,
     Run,
-    UserLevel,
     answer,
     at_user_level,
     confirmed,
@@ -48,21 +47,16 @@ def found(target: str = "aot", program: Program = CLEARED, **others: Any) -> Fin
 RECIPE = Reproduced("# the recipe", "BUG: recipe")
 
 
-@pytest.fixture(scope="module")
-def level() -> UserLevel:
+def test_a_bug_of_functionalization_shows_under_torch_compile() -> None:
     reason = inductor.unavailable()
     if reason is not None:
         pytest.skip(f"inductor {reason}")
-    return at_user_level(
-        found(evidence=WRONG | {"first wrong index": [0], "wrong elements": 4}), RECIPE
-    )
-
-
-def test_a_bug_of_functionalization_shows_under_torch_compile(level: UserLevel) -> None:
-    assert level.answers == {"aot_eager": "shows", "inductor": "shows"}
-    assert 'torch.compile(program, backend="aot_eager")' in level.reproduced.script
-    assert "    x.expand(3, 4).zero_()\n    return x + 0\n" in level.reproduced.script
-    assert "actual:   tensor([-2., -4., -6., -8.])" in level.reproduced.output
+    evidence = WRONG | {"first wrong index": [0], "wrong elements": 4}
+    finding, reproduced = at_user_level(found(evidence=evidence), RECIPE)
+    assert finding.user_level == {"aot_eager": "shows", "inductor": "shows"}
+    assert 'torch.compile(program, backend="aot_eager")' in reproduced.script
+    assert "    x.expand(3, 4).zero_()\n    return x + 0\n" in reproduced.script
+    assert "actual:   tensor([-2., -4., -6., -8.])" in reproduced.output
 
 
 def run_by(answers: dict[str, Confirmation]) -> tuple[list[str], Run]:
@@ -89,36 +83,39 @@ GONE = Confirmation(False, "gone: both do the same", "exits 0")
 
 def test_the_exact_syntax_is_tried_where_the_ordinary_one_shows_nothing() -> None:
     scripts, run = run_by({"aten.add.Scalar(x, 0)": SHOWN, "x + 0": GONE})
-    level = at_user_level(found(), RECIPE, run)
-    assert level.answers == {"aot_eager": "shows", "inductor": "shows"}
-    assert "aten.add.Scalar(x, 0)" in level.reproduced.script
+    finding, reproduced = at_user_level(found(), RECIPE, run)
+    assert finding.user_level == {"aot_eager": "shows", "inductor": "shows"}
+    assert "aten.add.Scalar(x, 0)" in reproduced.script
     assert len(scripts) == 4
 
 
 def test_a_backend_that_is_not_asked_is_named() -> None:
     scripts, run = run_by({"": SHOWN})
-    level = at_user_level(found(), RECIPE, run, ["aot_eager"])
-    assert level.answers == {"aot_eager": "shows", "inductor": "not run, since the bug is known"}
+    finding, _ = at_user_level(found(), RECIPE, run, ["aot_eager"])
+    assert finding.user_level == {
+        "aot_eager": "shows",
+        "inductor": "not run, since the bug is known",
+    }
     assert len(scripts) == 1
 
 
 def test_inductor_is_left_out_where_it_cannot_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CXX", "no-such-compiler")
     scripts, run = run_by({"": SHOWN})
-    level = at_user_level(found(), RECIPE, run)
-    assert level.answers["aot_eager"] == "shows"
-    assert level.answers["inductor"].startswith("not run, since it needs a C++ compiler")
+    finding, _ = at_user_level(found(), RECIPE, run)
+    assert finding.user_level["aot_eager"] == "shows"
+    assert finding.user_level["inductor"].startswith("not run, since it needs a C++ compiler")
     assert len(scripts) == 1
 
 
 def test_the_recipe_stays_where_no_backend_shows_it() -> None:
     _, run = run_by({"torch.compile": GONE, "aot_function": SHOWN})
-    level = at_user_level(found(), RECIPE, run)
-    assert set(level.answers.values()) == {"does not show"}
+    finding, reproduced = at_user_level(found(), RECIPE, run)
+    assert set(finding.user_level.values()) == {"does not show"}
     # In ordinary syntax, since that shows the bug, too.
-    assert "return x + 0" in level.reproduced.script
+    assert "return x + 0" in reproduced.script
     _, run = run_by({"": GONE})
-    assert at_user_level(found(), RECIPE, run).reproduced is RECIPE
+    assert at_user_level(found(), RECIPE, run)[1] is RECIPE
 
 
 RAISES = Violation(
@@ -133,7 +130,8 @@ def answer_to(violation: Violation, printed: str) -> str:
     """The text on a finding whose script prints this."""
     finding = found(oracle="errors", kind=violation.kind, place="call", evidence=violation.evidence)
     _, run = run_by({"": Confirmation(True, f"expected: no error\nactual:   {printed}", "exits 1")})
-    return at_user_level(finding, RECIPE, run, ["aot_eager"]).answers["aot_eager"]
+    finding, _ = at_user_level(finding, RECIPE, run, ["aot_eager"])
+    return finding.user_level["aot_eager"]
 
 
 def test_another_error_is_not_the_same_bug() -> None:
@@ -157,9 +155,9 @@ def test_dynamos_own_line_says_nothing_of_the_error() -> None:
 def test_another_value_is_not_the_same_evidence() -> None:
     other = Confirmation(True, PRINTED.replace("-2.0", "-3.0"), "exits 1")
     _, run = run_by({"": other})
-    level = at_user_level(found(), RECIPE, run)
-    assert level.answers["inductor"] == "shows another result: 3 of 4, first [1]: -3.0 for 0.0"
-    assert level.reproduced is RECIPE
+    finding, reproduced = at_user_level(found(), RECIPE, run)
+    assert finding.user_level["inductor"] == "shows another result: 3 of 4, first [1]: -3.0 for 0.0"
+    assert reproduced is RECIPE
 
 
 def test_a_script_that_shows_eager_accuses_nobody() -> None:
@@ -167,9 +165,9 @@ def test_a_script_that_shows_eager_accuses_nobody() -> None:
     assert not confirmation.shown
     assert confirmation.ending.startswith("shows a difference also with eager")
     assert confirmed(of_target(found()), run_by({"": SHOWN})[1]).shown
-    level = at_user_level(found(), RECIPE, lambda path: SHOWN, ["aot_eager"])
-    assert level.answers["aot_eager"] == 'shows, as it does with `backend="eager"`'
-    assert level.reproduced is RECIPE
+    finding, reproduced = at_user_level(found(), RECIPE, lambda path: SHOWN, ["aot_eager"])
+    assert finding.user_level["aot_eager"] == 'shows, as it does with `backend="eager"`'
+    assert reproduced is RECIPE
 
 
 def test_what_happens_instead_is_said() -> None:

@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
@@ -126,29 +126,19 @@ class Reproduced:
     output: str
 
 
-@dataclass(frozen=True, slots=True)
-class UserLevel:
-    """What `torch.compile` does with the program of a finding.
-
-    `answers` has for each backend "shows", "does not show", or what happened instead. A known bug
-    that has an issue is run under one backend only.
-    `reproduced` is the script to publish: by `torch.compile` if the finding shows there.
-    """
-
-    answers: Mapping[str, str]
-    reproduced: Reproduced
-
-
 def at_user_level(
     finding: Finding[Program],
     shown: Reproduced,
     run: Run = confirm,
     backends: Sequence[str] = BACKENDS,
-) -> UserLevel:
+) -> tuple[Finding[Program], Reproduced]:
     """Run the finding under these backends, each time in a fresh process.
 
+    Returns the finding with the answer of each backend: "shows", "does not show", or what happened
+    instead. Without `backends`, there are none. A known bug that has an issue is run under one
+    backend only. Also returns the script to publish: by `torch.compile` if the finding shows there.
     `shown` is the reproducer that confirmed it. If no backend shows the finding, the reproducer is
-    tried again in ordinary syntax. Without `backends`, there are no answers.
+    tried again in ordinary syntax.
     """
     answers = dict.fromkeys(BACKENDS if backends else (), NOT_RUN)
     reproduced: Reproduced | None = None
@@ -168,7 +158,7 @@ def at_user_level(
         confirmation = confirmed(reproducer, run)
         if confirmation.shown:
             reproduced = Reproduced(reproducer.script, confirmation.output)
-    return UserLevel(answers, reproduced or shown)
+    return replace(finding, user_level=answers), reproduced or shown
 
 
 def of_target(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -68,8 +68,7 @@ def run_compiled(finding: Any, shown: Reproduced, run: Run) -> tuple[AnyFinding,
         backends = ()
     elif known is not None and known.link:
         backends = ("inductor",) if finding.of_inductor else ("aot_eager",)
-    level = at_user_level(finding, shown, run, backends)
-    return replace(finding, user_level=level.answers), level.reproduced
+    return at_user_level(finding, shown, run, backends)
 
 
 def issue_of(finding: Any, shown: Reproduced, origin: str = BY_FUZZER) -> str | None:
