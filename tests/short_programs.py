@@ -9,6 +9,7 @@ import torch
 
 from aliasproof.corpus.bug_files import program_with
 from aliasproof.ir.program import Input, Program, Storage
+from aliasproof.ir.python_program import PythonProgram
 from aliasproof.ir.regions import dense_strides
 
 known_bug = pytest.mark.skipif(
@@ -38,6 +39,14 @@ def program_of(body: str, *views: Input, bytes_of: dict[int, int] | None = None)
     given = {index: Storage(torch.uint8, nbytes) for index, nbytes in (bytes_of or {}).items()}
     head = f"def program({', '.join(tensor.name for tensor in named)}):\n"
     return program_with(head + indent(dedent(body).strip(), "    ") + "\n", named, given)
+
+
+def python_of(body: str, x: str = "torch.ones(2)") -> PythonProgram:
+    """The Python program that calls a `program(x)` with this body: its x is x1, the result out1."""
+    return PythonProgram(
+        f"import torch\n\ndef program(x):\n{indent(dedent(body).strip(), '    ')}\n\n"
+        f"def calls(program):\n    x1 = {x}\n    out1 = program(x1)\n    return locals()\n"
+    )
 
 
 _INPUT = re.compile(r"(\w*)\[([\d, ]*)\](?: strides \[([\d, ]*)\])?(?: storage (\d+))?")

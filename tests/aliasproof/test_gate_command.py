@@ -7,8 +7,8 @@ import pytest
 
 from aliasproof.campaigns.run import gate
 from aliasproof.corpus.bug_files import known_bugs
-from aliasproof.ir.python_program import PythonProgram
 from aliasproof.targets import registry, user_names
+from tests.short_programs import python_of
 
 # A process imports a file only once, so the backend reads another file to know if it is broken.
 BACKEND = """\
@@ -22,24 +22,11 @@ def my_backend(graph_module, example_inputs):
 """
 
 
-OF_PYTHON = """
-import torch
-
-def program(x):
-    x.add_(1)
-
-def calls(program):
-    x = torch.ones(2)
-    program(x)
-    return locals()
-"""
-
-
 @pytest.fixture
 def few_programs(monkeypatch):
     bugs = [known_bugs()[name] for name in ("copy-of-written-input", "index-read-while-written")]
     few = [gate.Entry(bug.targets[0], bug.program) for bug in bugs]
-    few.append(gate.Entry("aot-eager", PythonProgram(OF_PYTHON)))
+    few.append(gate.Entry("aot-eager", python_of("x.add_(1)")))
     monkeypatch.setattr(gate, "corpus", lambda: few)
     monkeypatch.delenv("CI", raising=False)  # where a baseline must exist
     monkeypatch.setattr(user_names, "_granted", set())  # as in a new process

@@ -16,10 +16,9 @@ from torch.fx import symbolic_trace
 from aliasproof.campaigns.store.run_folder import show_command, write_finding
 from aliasproof.corpus.bug_files import known_bugs
 from aliasproof.formats.stored_graph import StoredGraph
-from aliasproof.ir.python_program import PythonProgram
 from tests.aliasproof.conftest import Outcome
 from tests.campaigns.made_findings import finding_of
-from tests.short_programs import known_bug
+from tests.short_programs import known_bug, python_of
 
 pytestmark = known_bug
 
@@ -46,16 +45,6 @@ import torch
 
 w = torch.ones(3, requires_grad=True)
 torch.compile(lambda x: x.neg() * 2)(w).sum().backward()
-"""
-ADDING = """
-import torch
-
-def program(a0):
-    return a0 + 1
-
-def calls(program):
-    out = program(torch.ones(2))
-    return locals()
 """
 PASSES = """
 import torch
@@ -146,7 +135,7 @@ def test_what_run_prints_works(call, tmp_path: Path) -> None:
 def test_the_command_that_shows_a_finding_of_hunt_names_its_target(call, tmp_path: Path) -> None:
     write_inputs(tmp_path)
     own = "my passes.py:doubled"
-    finding = finding_of(PythonProgram(ADDING), own, "values", "wrong value", "out")
+    finding = finding_of(python_of("return x + 1"), own, "values", "wrong value", "out1")
     folder = Path("my run") / "findings" / "found"
     folder.mkdir(parents=True)
     (folder / "finding.json").write_text(json.dumps(finding.to_json()))

@@ -16,21 +16,10 @@ from aliasproof.campaigns.store.store import Store
 from aliasproof.findings.reporting import report
 from aliasproof.findings.second_run import word_on
 from aliasproof.ir.program import Instruction, Ref
-from aliasproof.ir.python_program import PythonProgram
 from tests.campaigns.made_findings import finding_of
+from tests.short_programs import python_of
 
 SHOWN = asdict(Confirmation(True, "BUG: it", "exits 1"))
-PYTHON = """
-import torch
-
-def program(x):
-    return x
-
-def calls(program):
-    x1 = torch.ones(2)
-    out1 = program(x1)
-    return locals()
-"""
 
 
 @pytest.fixture
@@ -187,7 +176,8 @@ def test_a_hunt_is_reported_as_a_campaign_is(tmp_path):
     folder.mkdir()
     store = Store.open(folder)
     store.keep_plan(Plan(("identity",), programs=9, language="python"))
-    made = finding_of(PythonProgram(PYTHON), "identity", "values", "wrong value", "out1")
+    what = ("identity", "values", "wrong value", "out1")
+    made = finding_of(python_of("return x"), *what)
     store.keep_finding(made, "print(1)\n", "reduced")
     store.keep_confirmation(made.identifier, "reproduced", SHOWN)
     store.keep_torch_compile(made, {}, "print(1)\n", "# an issue\n")

@@ -16,7 +16,6 @@ from aliasproof.findings.second_run import (
     run_again,
 )
 from aliasproof.findings.showing import recorded_lines
-from aliasproof.ir.python_program import PythonProgram
 from aliasproof.oracles.contract import Contract
 from aliasproof.oracles.stage import Stage
 from aliasproof.reports.side_by_side import SHARED
@@ -24,7 +23,7 @@ from aliasproof.reports.storage_strips import strips_of_graph
 from aliasproof.targets.registry import TARGETS
 from aliasproof.targets.target import Build, Function, Target
 from tests.campaigns.made_findings import finding_of
-from tests.short_programs import known_bug
+from tests.short_programs import known_bug, python_of
 
 
 @pytest.fixture
@@ -117,19 +116,8 @@ def test_the_wrong_inverse_of_a_view_is_marked():
 
 
 def test_a_python_program_has_rows_by_name_and_its_calls_are_drawn():
-    source = """
-import torch
-
-def program(x):
-    x[1:].add_(1)
-    return x
-
-def calls(program):
-    x1 = torch.ones(3)
-    out1 = program(x1)
-    return locals()
-"""
-    stored = finding_of(PythonProgram(source), "identity", "values", "wrong value", "out1")
+    given = python_of("x[1:].add_(1)\nreturn x", "torch.ones(3)")
+    stored = finding_of(given, "identity", "values", "wrong value", "out1")
     second = run_again(stored)
     assert second.status.word == "gone"
     assert {place for place, _, _ in second.rows} == {"x1", "out1", SHARED}
@@ -141,18 +129,7 @@ def calls(program):
 
 
 def test_recorded_calls_name_the_tensors_of_earlier_calls():
-    source = """
-import torch
-
-def program(x):
-    return x.t().mul(2)
-
-def calls(program):
-    x1 = torch.ones(2, 3)
-    out1 = program(x1)
-    return locals()
-"""
-    lines = recorded_lines(PythonProgram(source))
+    lines = recorded_lines(python_of("return x.t().mul(2)", "torch.ones(2, 3)"))
     calls = {line.name: line.call for line in lines}
     assert calls["mul"].startswith("mul.Tensor(t")
     letters = [strip.storage for strip in strips_of_graph(lines)]

@@ -30,6 +30,7 @@ from aliasproof.judge.attribution import Symptom
 from aliasproof.judge.python_case import PythonCase
 from aliasproof.targets.target import Target
 from tests.campaigns.made_findings import finding_of
+from tests.short_programs import python_of
 from tests.wrong_python import WRONG
 
 FINDING = finding_of(PythonProgram(WRONG), "aot-eager", "values", "wrong value", "base")
@@ -165,24 +166,16 @@ def test_a_title_says_who_leaves_what_for_which_program():
 
 
 LONG = """
-import torch
-
-def program(x):
-    try:
-        y = torch.cond(x.sum() > 1, lambda y: y / 2, lambda y: y + 1, (x,))
-    finally:
-        x.set_(x)
-    return y
-
-def calls(program):
-    x = torch.ones(2)
-    y = program(x)
-    return locals()
+try:
+    y = torch.cond(x.sum() > 1, lambda y: y / 2, lambda y: y + 1, (x,))
+finally:
+    x.set_(x)
+return y
 """
 
 
 def test_the_title_of_a_long_program_names_its_control_flow_and_syntax():
-    long = replace(FINDING, program=PythonProgram(LONG))
+    long = replace(FINDING, program=python_of(LONG))
     assert title(long).endswith(" for a program with cond, set_, try")
 
 

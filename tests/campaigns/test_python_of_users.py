@@ -16,6 +16,7 @@ from aliasproof.targets.registry import backend_source
 from aliasproof.targets.registry import target as target_named
 from aliasproof.targets.user_names import grant
 from tests.campaigns.made_findings import finding_of
+from tests.short_programs import python_of
 from tests.wrong_python import WRONG
 
 CODE = '''
@@ -36,20 +37,7 @@ def right(graph, examples):
 
 NUMBER = 3
 '''
-PROGRAM = PythonProgram("""import torch
-
-
-def program(x):
-    for row in x:
-        row += row
-    return x[1:]
-
-
-def calls(program):
-    x = torch.ones(3)
-    y = program(x)
-    return locals()
-""")
+PROGRAM = python_of("for row in x:\n    row += row\nreturn x[1:]", "torch.ones(3)")
 
 
 @pytest.fixture
