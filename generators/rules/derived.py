@@ -37,8 +37,6 @@ from aliasproof.generators.rules.plain_matches import (
 from aliasproof.generators.rules.situations import (
     BY_NAME,
     NAMES,
-    Evidence,
-    Matched,
     Situation,
     Weaving,
     as_they_are,
@@ -173,14 +171,6 @@ OF_OPERATORS = "aten."  # prefix of the names of these rules
 LATER = 1_000_000  # bound of random program numbers, which only replace impossible pairs
 
 
-@dataclass(frozen=True, slots=True)
-class Derived:
-    """A scene that contains a match."""
-
-    scene: Scene
-    matched: Matched
-
-
 def drawn_rules() -> tuple[tuple[str, ...], ...]:
     """The rules that may match a program: those shipped in the package, else those of torch."""
     return shipped().rules or rules_of_torch()
@@ -240,7 +230,7 @@ def derived_scene(
     rule, situation = pair_of(turn, frozen=frozen, written=written)
     for _ in range(PAIRS_TRIED):
         try:
-            derived = derive(pick, rule, BY_NAME[situation], counts)
+            scene = derive(pick, rule, BY_NAME[situation], counts).scene
         except NoChoice:
             situation = pick.one(NAMES)
             if isinstance(match_of(rule, USUAL, 0), str):
@@ -248,16 +238,15 @@ def derived_scene(
                 rule, _ = pair_of(later, frozen=frozen, written=written)
             continue
         counts.pairs[rule, situation] += 1
-        return derived.scene
+        return scene
     return None
 
 
-def derive(pick: Pick, rule: str, situation: Situation, counts: Counts) -> Derived:
-    """A scene with a match of the rule in that situation. Raises `NoChoice` with the reason."""
+def derive(pick: Pick, rule: str, situation: Situation, counts: Counts) -> Weaving:
+    """A match of the rule in that situation, in a scene. Raises `NoChoice` with the reason."""
     usual = match_of(rule, USUAL, 0)
     if isinstance(usual, str):
         raise NoChoice(usual)
-    dtypes = frozenset(view.dtype for view in usual.inputs)
     reason = NoChoice("nothing fits")
     numbers = numbers_of(rule)
     for _ in range(TRIES):
@@ -265,7 +254,7 @@ def derive(pick: Pick, rule: str, situation: Situation, counts: Counts) -> Deriv
         if isinstance(plain, str):
             raise NoChoice(plain)
         try:
-            return _woven(pick, situation.inputs(pick, plain), situation, dtypes, counts)
+            return _woven(pick, situation.inputs(pick, plain), situation, counts)
         except NoChoice as error:
             reason = error
     raise reason
@@ -279,20 +268,14 @@ def numbers_of(rule: str) -> int:
     return shipped().numbers.get(rule) or (1 if search_function(rule) is not None else VARIANTS)
 
 
-def _woven(
-    pick: Pick, plain: Program, situation: Situation, dtypes: frozenset[torch.dtype], counts: Counts
-) -> Derived:
+def _woven(pick: Pick, plain: Program, situation: Situation, counts: Counts) -> Weaving:
     storages = tuple(_filled(pick, storage) for storage in plain.storages)
     scene = Scene(storages, plain.inputs, pick.integer(0, 99), counts)
     weaving = Weaving(pick, scene, plain)
     if situation.inputs is as_they_are and situation.kind == USUAL and pick.chance(60):
         weaving.compute_operands()
     situation.weave(weaving)
-    size = len(plain)
-    matched = Matched(
-        tuple(weaving.calls[:size]), tuple(weaving.operands()), dtypes, tuple(weaving.calls[size:])
-    )
-    return Derived(scene, matched)
+    return weaving
 
 
 def _filled(pick: Pick, storage: Storage) -> Storage:
@@ -306,10 +289,3 @@ def _filled(pick: Pick, storage: Storage) -> Storage:
     if not fits or not storage.length or not pick.chance(30):
         return storage
     return replace(storage, values=pick.one(choices)[: storage.length])
-
-
-def holds(derived: Derived, situation: str) -> bool:
-    """True if a run of the program, which returns the wanted values, shows the situation."""
-    wanted = dict.fromkeys(derived.scene.wanted)
-    program = derived.scene.program(tuple(wanted))
-    return BY_NAME[situation].holds(Evidence(program, derived.matched))

@@ -1,39 +1,23 @@
 """Situations that rules forget: variants of the calls that a rule matches.
 
 A situation changes the inputs of a plain match, or plays calls before, between and after the calls
-of the match (`Weaving`). `Evidence` measures whether the finished program has the situation.
+of the match (`Weaving`). `tests/generators/evidence.py` measures whether a program has it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from itertools import combinations
 
 import torch
 
 from aliasproof.generators.rules.plain_matches import EMPTY, NUMBER, OTHER_DTYPE, USUAL
 from aliasproof.generators.scenario_steps import any_view, fresh, overwrite, write_somewhere
 from aliasproof.generators.scene import NoChoice, Pick, Scene
-from aliasproof.ir.execution import execute, seed_generators
 from aliasproof.ir.program import Input, Program, Ref, rename
-from aliasproof.ir.regions import Region, dense_strides, overlap, reach
-from aliasproof.ir.values import input_tensors
+from aliasproof.ir.regions import dense_strides, reach
 
 # --- weaving: the calls of a plain match, played into a scene with other calls around them --------
-
-
-@dataclass(frozen=True, slots=True)
-class Matched:
-    """The position of a match in a program, and its operands.
-
-    `again` are the calls of a second match. `dtypes` are the usual dtypes of the operands.
-    """
-
-    calls: tuple[int, ...]
-    operands: tuple[str, ...]
-    dtypes: frozenset[torch.dtype]
-    again: tuple[int, ...] = ()
 
 
 @dataclass(slots=True)
@@ -113,138 +97,9 @@ class Weaving:
         return self.pick.integer(1, len(self.plain) - 1)
 
 
-# --- evidence -------------------------------------------------------------------------------------
-#
-# `Evidence`: the actual situation around a match, measured by a run in eager.
-
-
-@dataclass(slots=True)
-class Evidence:
-    """A program, the position of its match, and the memory regions that its calls write."""
-
-    program: Program
-    matched: Matched
-    values: dict[str, torch.Tensor] = field(init=False)
-    writes: list[list[torch.Tensor]] = field(default_factory=list)  # by call
-
-    def __post_init__(self) -> None:
-        tensors = input_tensors(self.program)
-        names = [view.name for view in self.program.inputs]
-        self.values = dict(zip(names, tensors, strict=True))
-        with torch.no_grad(), torch.random.fork_rng(devices=[]):
-            seed_generators()
-            for call in self.program.instructions:
-                self.writes.append([self.values[name] for name in call.written])
-                execute(call, self.values)
-
-    # --- which calls ------------------------------------------------------------------------------
-
-    def before(self) -> Iterable[int]:
-        """The calls before those of the match."""
-        return range(min(self.matched.calls))
-
-    def between(self) -> Iterable[int]:
-        """The calls between those of the match that do not belong to it."""
-        calls = self.matched.calls
-        return sorted({*range(min(calls), max(calls))} - {*calls})
-
-    def after(self) -> Iterable[int]:
-        """The calls after those of the match."""
-        return range(max(self.matched.calls) + 1, len(self.program))
-
-    def _others(self) -> Iterator[int]:
-        own = {*self.matched.calls, *self.matched.again}
-        return (index for index in range(len(self.program)) if index not in own)
-
-    # --- what they do -----------------------------------------------------------------------------
-
-    def writes_operand(self, calls: Iterable[int]) -> bool:
-        """True if one of the calls writes bytes of an operand."""
-        return self._writes(calls, self.matched.operands)
-
-    def writes_inner(self) -> bool:
-        """True if a call writes a value that the match makes and reads."""
-        return self._writes(self._others(), self._inner())
-
-    def _writes(self, calls: Iterable[int], names: Iterable[str]) -> bool:
-        regions = [Region.of(self.values[name]) for name in names]
-        return any(
-            overlap(Region.of(written), region)
-            for call in calls
-            for written in self.writes[call]
-            for region in regions
-        )
-
-    def reads_inner(self) -> bool:
-        """True if a value that the match makes and reads has another reader, or is returned."""
-        read = {name for index in self._others() for name in self.program.instructions[index].refs}
-        return bool(self._inner() & {*read, *self.program.outputs})
-
-    def _inner(self) -> set[str]:
-        calls = [self.program.instructions[index] for index in self.matched.calls]
-        made = {name for call in calls for name in call.results}
-        return made & {name for call in calls for name in call.refs}
-
-    # --- operands and results ---------------------------------------------------------------------
-
-    def some_operand(self, accepts: Callable[[torch.Tensor], bool]) -> bool:
-        """True if the function accepts an operand."""
-        return any(accepts(self.values[name]) for name in self.matched.operands)
-
-    def operands_alias(self) -> bool:
-        """True if two operands share a byte."""
-        regions = [Region.of(self.values[name]) for name in self.matched.operands]
-        return any(overlap(one, other) for one, other in combinations(regions, 2))
-
-    def has_other_dtype(self) -> bool:
-        """True if an operand has a dtype that is not usual for operands."""
-        return self.some_operand(lambda tensor: tensor.dtype not in self.matched.dtypes)
-
-    def results(self) -> set[str]:
-        """The names of all results of calls of the match."""
-        indices = (*self.matched.calls, *self.matched.again)
-        return {name for index in indices for name in self.program.instructions[index].results}
-
-    def returns_beside(self) -> bool:
-        """True if a result and an operand, or a view of one, are returned."""
-        regions = [Region.of(self.values[name]) for name in self.matched.operands]
-        returned = set(self.program.outputs)
-        return bool(returned & self.results()) and any(
-            overlap(Region.of(self.values[name]), region)
-            for name in returned - self.results()
-            for region in regions
-        )
-
-    def written_back(self) -> bool:
-        """True if a result is copied into an operand."""
-        return any(
-            self.program.instructions[index].op == "aten.copy_.default"
-            and self.program.instructions[index].refs[1] in self.results()
-            and self.writes_operand([index])
-            for index in self.after()
-        )
-
-
 # --- operand layouts ------------------------------------------------------------------------------
 #
 # Inputs of a plain match in other layouts, each with a storage of its own or a shared one.
-
-
-def is_expanded(tensor: torch.Tensor) -> bool:
-    """True if the tensor repeats elements along a dimension."""
-    return any(
-        size > 1 and stride == 0 for size, stride in zip(tensor.shape, tensor.stride(), strict=True)
-    )
-
-
-def is_transposed(tensor: torch.Tensor) -> bool:
-    """True if the order of dimensions in memory is not that of the shape."""
-    strides = [
-        stride
-        for size, stride in zip(tensor.shape, tensor.stride(), strict=True)
-        if size > 1 and stride > 0
-    ]
-    return strides != sorted(strides, reverse=True)
 
 
 def _changed(
@@ -326,12 +181,11 @@ class Situation:
     """One line of the table. `kind` is the kind of the plain match.
 
     `inputs` changes the inputs of the match; `weave` plays the match and the calls around it. Both
-    raise `NoChoice`, with the reason, if the situation is impossible. `holds` checks a program.
+    raise `NoChoice`, with the reason, if the situation is impossible.
     """
 
     name: str
     sketch: str
-    holds: Callable[[Evidence], bool]
     weave: Callable[[Weaving], None]
     inputs: Callable[[Pick, Program], Program] = as_they_are
     kind: str = USUAL
@@ -438,89 +292,22 @@ def _takes(operand: torch.Tensor, result: torch.Tensor) -> bool:
 
 
 SITUATIONS: tuple[Situation, ...] = (
-    Situation("alone", "f(x, y)", lambda seen: True, match_alone),
-    Situation(
-        "operand written before",
-        "x.add_(1); f(x, y)",
-        lambda seen: seen.writes_operand(seen.before()),
-        written_before,
-    ),
-    Situation(
-        "operand written between",
-        "a = g(x); x.add_(1); f(a, x)",
-        lambda seen: seen.writes_operand(seen.between()),
-        written_between,
-    ),
-    Situation(
-        "operand written after",
-        "a = f(x, y); x.add_(1); return a",
-        lambda seen: seen.writes_operand(seen.after()),
-        written_after,
-    ),
-    Situation(
-        "inner value read", "a = g(x); b = f(a); return a + 1, b", Evidence.reads_inner, inner_read
-    ),
-    Situation(
-        "inner value written",
-        "a = g(x); b = f(a); a.add_(1); return b",
-        Evidence.writes_inner,
-        inner_written,
-    ),
-    Situation(
-        "operands alias", "f(x[0:2], x[1:3])", Evidence.operands_alias, match_then_write, aliased
-    ),
-    Situation(
-        "operand expanded",
-        "f(x.expand(3, 4))",
-        lambda seen: seen.some_operand(is_expanded),
-        match_then_write,
-        expanded,
-    ),
-    Situation(
-        "operand transposed",
-        "f(x.t())",
-        lambda seen: seen.some_operand(is_transposed),
-        match_then_write,
-        transposed,
-    ),
-    Situation(
-        "operand with an offset",
-        "f(x[1:])",
-        lambda seen: seen.some_operand(lambda tensor: tensor.storage_offset() > 0),
-        match_then_write,
-        with_offset,
-    ),
-    Situation(
-        "operand without elements",
-        "f(x[0:0])",
-        lambda seen: seen.some_operand(lambda tensor: tensor.numel() == 0),
-        match_then_write,
-        kind=EMPTY,
-    ),
-    Situation(
-        "operand without dimensions",
-        "f(x[0])",
-        lambda seen: seen.some_operand(lambda tensor: tensor.dim() == 0),
-        match_then_write,
-        kind=NUMBER,
-    ),
-    Situation(
-        "operand of another dtype",
-        "f(x.double())",
-        Evidence.has_other_dtype,
-        match_then_write,
-        kind=OTHER_DTYPE,
-    ),
-    Situation(
-        "match twice",
-        "a = f(x, y); x.add_(1); b = f(x, y)",
-        lambda seen: bool(seen.matched.again),
-        match_twice,
-    ),
-    Situation(
-        "result beside operand", "return f(x, y), x[0]", Evidence.returns_beside, beside_operand
-    ),
-    Situation("result written back", "x.copy_(f(x, y))", Evidence.written_back, by_epilogue),
+    Situation("alone", "f(x, y)", match_alone),
+    Situation("operand written before", "x.add_(1); f(x, y)", written_before),
+    Situation("operand written between", "a = g(x); x.add_(1); f(a, x)", written_between),
+    Situation("operand written after", "a = f(x, y); x.add_(1); return a", written_after),
+    Situation("inner value read", "a = g(x); b = f(a); return a + 1, b", inner_read),
+    Situation("inner value written", "a = g(x); b = f(a); a.add_(1); return b", inner_written),
+    Situation("operands alias", "f(x[0:2], x[1:3])", match_then_write, aliased),
+    Situation("operand expanded", "f(x.expand(3, 4))", match_then_write, expanded),
+    Situation("operand transposed", "f(x.t())", match_then_write, transposed),
+    Situation("operand with an offset", "f(x[1:])", match_then_write, with_offset),
+    Situation("operand without elements", "f(x[0:0])", match_then_write, kind=EMPTY),
+    Situation("operand without dimensions", "f(x[0])", match_then_write, kind=NUMBER),
+    Situation("operand of another dtype", "f(x.double())", match_then_write, kind=OTHER_DTYPE),
+    Situation("match twice", "a = f(x, y); x.add_(1); b = f(x, y)", match_twice),
+    Situation("result beside operand", "return f(x, y), x[0]", beside_operand),
+    Situation("result written back", "x.copy_(f(x, y))", by_epilogue),
 )
 NAMES = tuple(situation.name for situation in SITUATIONS)
 BY_NAME = {situation.name: situation for situation in SITUATIONS}

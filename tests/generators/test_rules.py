@@ -12,10 +12,8 @@ from aliasproof.generators.features import Features
 from aliasproof.generators.rules import operator_calls
 from aliasproof.generators.rules.derived import (
     OF_OPERATORS,
-    Derived,
     derive,
     drawn_rules,
-    holds,
     match_of,
     pair_of,
     rules_of_torch,
@@ -39,7 +37,7 @@ from aliasproof.generators.rules.plain_matches import (
     rules,
     settings_of,
 )
-from aliasproof.generators.rules.situations import BY_NAME, NAMES, SITUATIONS
+from aliasproof.generators.rules.situations import BY_NAME, NAMES
 from aliasproof.generators.scene import Counts, NoChoice, Pick
 from aliasproof.generators.sites.all_sites import recording
 from aliasproof.generators.sites.patterns import check_of
@@ -49,6 +47,7 @@ from aliasproof.ir.program import Input, Program
 from aliasproof.ir.serialization import dumps, loads
 from aliasproof.ir.values import input_tensors
 from aliasproof.targets.registry import target
+from tests.generators.evidence import SHOWS, Evidence
 from tests.short_programs import program_of, view
 
 # Written by hand and traced; with one call, with several, and with a list; with two results.
@@ -157,9 +156,10 @@ def test_a_plain_call_has_the_call_and_eager_accepts_it(name: str) -> None:
     assert len(plain(name, number=3)) > 1
 
 
-def _derived(rule: str, situation: str, seed: int = 0) -> Derived:
+def _derived(rule: str, situation: str, seed: int = 0) -> Evidence:
     pick = Pick(random.Random(seed).randint)
-    return derive(pick, rule, BY_NAME[situation], Counts())
+    weaving = derive(pick, rule, BY_NAME[situation], Counts())
+    return Evidence(weaving, frozenset(view.dtype for view in plain(rule).inputs))
 
 
 def _tried(rule: str, situation: str) -> str:
@@ -167,7 +167,7 @@ def _tried(rule: str, situation: str) -> str:
     reasons = []
     for seed in range(8):
         try:
-            if holds(_derived(rule, situation, seed), situation):
+            if SHOWS[situation](_derived(rule, situation, seed)):
                 return "there"
         except NoChoice as error:
             reasons.append(str(error) or error.__cause__)
@@ -187,9 +187,10 @@ def test_what_is_measured_is_not_there_by_itself() -> None:
     """A plain match has no situation except that it is alone."""
     rule = "post_grad.pass_patterns[2]/addmm(aten.add)"
     derived = _derived(rule, "alone")
-    seen = {situation.name for situation in SITUATIONS if holds(derived, situation.name)}
+    seen = {name for name, shows in SHOWS.items() if shows(derived)}
     assert seen <= {"alone", "operand expanded", "operand transposed"}
-    assert len(SITUATIONS) == OF_THE_ISSUE
+    assert tuple(SHOWS) == NAMES
+    assert len(SHOWS) == OF_THE_ISSUE
 
 
 def test_numbers_walk_through_all_pairs() -> None:
