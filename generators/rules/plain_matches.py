@@ -21,7 +21,7 @@ import torch
 from torch import fx
 from torch._functorch import config as functorch_config
 from torch._inductor import config, pattern_matcher
-from torch._inductor.pattern_matcher import PatternEntry, ReplacementPatternEntry, _TargetExpr
+from torch._inductor.pattern_matcher import PatternEntry, ReplacementPatternEntry
 from torch._ops import OpOverload
 
 from aliasproof.generators.rules.matching import RAISES, TAKEN, is_covered, refusal
@@ -34,7 +34,14 @@ from aliasproof.generators.rules.pattern_walk import (
     play,
 )
 from aliasproof.generators.scene import NoChoice, Pick, Scene
-from aliasproof.generators.sites.patterns import check_of, names_in, pattern_sites, reached_from
+from aliasproof.generators.sites.patterns import (
+    check_of,
+    names_in,
+    parts_of,
+    reached_from,
+    rules,
+    variables_of,
+)
 from aliasproof.ir.program import Argument, Input, Program, Ref, Storage
 from aliasproof.ir.regions import dense_strides, reach
 
@@ -66,7 +73,7 @@ class SearchFunction:
         if not isinstance(entry, ReplacementPatternEntry):
             return None
         # A recorder of refusals may wrap the check.
-        kept = inspect.getclosurevars(inspect.unwrap(entry.extra_check)).nonlocals
+        kept = variables_of(entry.extra_check)
         function, trace = kept["search_fn"], kept["trace_fn"]
         numbers = kept.get("scalar_workaround") or {}
         # Each entry is a tuple in torch 2.13, and an object with the same fields in 2.15.
@@ -239,12 +246,6 @@ OTHER_DTYPES = (torch.float64, torch.bfloat16, torch.int64, torch.complex64, tor
 
 
 @functools.cache
-def rules() -> dict[str, PatternEntry]:
-    """All entries of the installed Inductor, by the names of their sites."""
-    return {site.name: entry for site, entry in pattern_sites()}
-
-
-@functools.cache
 def search_function(rule: str) -> SearchFunction | None:
     """The function that torch traced the rule's pattern from; None if written by hand."""
     return None if rule in in_place_forms() else SearchFunction.of(rules()[rule])
@@ -265,7 +266,7 @@ def out_of_reach(rule: str) -> str | None:
     if rule in in_place_forms():
         return None
     entry = rules()[rule]
-    targets = set(_targets(entry.pattern))
+    targets = {target for part in parts_of(entry.pattern) for target in getattr(part, "fns", ())}
     if not targets:
         return "matches anything"
     root = getattr(entry.pattern, "fns", ())
@@ -278,20 +279,6 @@ def out_of_reach(rule: str) -> str | None:
     if any(name.startswith("quantized_decomposed") for name in names):
         return "matches operators that torch registers where its quantization is imported"
     return None
-
-
-def _targets(pattern: object) -> Iterator[object]:
-    """The targets of all calls in a pattern."""
-    if isinstance(pattern, _TargetExpr):
-        yield from pattern.fns
-        parts = [*getattr(pattern, "args", ()), *getattr(pattern, "kwargs", {}).values()]
-    elif isinstance(pattern, list | tuple):
-        parts = list(pattern)
-    else:
-        names = ("outputs", "pattern", "inner_pattern")
-        parts = [getattr(pattern, name) for name in names if hasattr(pattern, name)]
-    for part in parts:
-        yield from _targets(part)
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,7 @@ from torch._inductor.pattern_matcher import (
     LoweringPatternEntry,
     Match,
     PatternEntry,
+    PatternExpr,
     PatternMatcherPass,
     ReplacementPatternEntry,
     _return_true,
@@ -151,6 +152,12 @@ def matcher_passes() -> tuple[tuple[str, PatternMatcherPass], ...]:
     return tuple(sorted(places.values(), key=lambda kept: kept[0]))
 
 
+@functools.cache
+def rules() -> dict[str, PatternEntry]:
+    """All entries of the installed Inductor, by the names of their sites."""
+    return {site.name: entry for site, entry in pattern_sites()}
+
+
 @contextmanager
 def recorded(recorder: SiteRecorder) -> Iterator[None]:
     """Record the names of entries whose rewrite torch calls, and of those that refuse a match.
@@ -217,7 +224,7 @@ def entries_of(matcher: PatternMatcherPass) -> list[PatternEntry]:
 def code_of(entry: PatternEntry) -> Callable[..., Any]:
     """The function that rewrites; for a traced replacement, its search function."""
     if isinstance(entry, ReplacementPatternEntry):
-        searched = _variables(entry.extra_check).get("search_fn")
+        searched = variables_of(entry.extra_check).get("search_fn")
         return cast(Callable[..., Any], searched or entry.normalize_args)
     return cast(Callable[..., Any], getattr(entry, "handler", entry.apply))
 
@@ -226,11 +233,11 @@ def check_of(entry: PatternEntry) -> Callable[..., Any]:
     """The check of an entry besides its pattern, as it was registered with torch."""
     check = inspect.unwrap(entry.extra_check)
     if isinstance(entry, ReplacementPatternEntry):
-        check = _variables(check).get("extra_check", check)
+        check = variables_of(check).get("extra_check", check)
     return cast(Callable[..., Any], check)
 
 
-def _variables(function: Callable[..., Any]) -> Mapping[str, Any]:
+def variables_of(function: Callable[..., Any]) -> Mapping[str, Any]:
     """The variables of enclosing functions that a function uses."""
     return inspect.getclosurevars(inspect.unwrap(function)).nonlocals
 
@@ -258,6 +265,19 @@ def reached_from(check: Callable[..., Any], depth: int = 3) -> Iterator[Function
             called = function.__globals__.get(name)
             if isinstance(called, FunctionType) and called.__module__ == function.__module__:
                 yield from reached_from(called, depth - 1)
+
+
+def parts_of(pattern: object) -> Iterator[PatternExpr]:
+    """A pattern and all its subpatterns."""
+    if isinstance(pattern, PatternExpr):
+        yield pattern
+        for name in ("args", "kwargs", "pattern", "outputs", "inner_pattern"):
+            yield from parts_of(vars(pattern).get(name))
+    elif isinstance(pattern, dict):
+        yield from parts_of(list(pattern.values()))
+    elif isinstance(pattern, list | tuple):
+        for element in pattern:
+            yield from parts_of(element)
 
 
 def root_of(entry: PatternEntry) -> str:

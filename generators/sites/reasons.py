@@ -26,7 +26,6 @@ from torch._inductor import config
 from torch._inductor.pattern_matcher import (
     LoweringPatternEntry,
     PatternEntry,
-    PatternExpr,
     PatternMatcherPass,
 )
 from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
@@ -56,7 +55,7 @@ def why_never_fired(site: Site, conditions: Conditions) -> str | None:
         return "is Inductor's: the target does without"
     if site.kind == "pattern":
         place = site.name.partition("/")[0]
-        entry = _entries()[site.name]
+        entry = patterns.rules()[site.name]
         return (
             _not_started(_passes().get(place), conditions)
             or _is_lowered(entry, conditions)
@@ -76,11 +75,6 @@ def why_never_fired(site: Site, conditions: Conditions) -> str | None:
 
 # Operators that freezing makes of constant weights.
 PACKED = ("mkldnn", "onednn")
-
-
-@functools.cache
-def _entries() -> dict[str, PatternEntry]:
-    return {site.name: entry for site, entry in patterns.pattern_sites()}
 
 
 @functools.cache
@@ -230,7 +224,7 @@ def _is_lowered(entry: PatternEntry, conditions: Conditions) -> str | None:
 
 def _waits_for_others(entry: PatternEntry, conditions: Conditions) -> str | None:
     """For calls in a pattern that no straight-line program makes; it may spell out a backward."""
-    parts = _parts_of(entry.pattern)
+    parts = patterns.parts_of(entry.pattern)
     operators = [called for part in parts for called in getattr(part, "fns", ())[:1]]
     of_aten = [it for it in operators if isinstance(it, OpOverload | OpOverloadPacket)]
     for called in of_aten:
@@ -245,21 +239,6 @@ def _waits_for_others(entry: PatternEntry, conditions: Conditions) -> str | None
     if len(of_aten) < sum(it is not getitem for it in python):
         return "matches functions of Python or modules: a straight line calls ATen"
     return None
-
-
-def _parts_of(pattern: object) -> Iterator[PatternExpr]:
-    """A pattern and all its subpatterns."""
-    if isinstance(pattern, PatternExpr):
-        yield pattern
-        inner = vars(pattern)
-        names = ("args", "kwargs", "pattern", "outputs", "inner_pattern")
-        for name in names:
-            yield from _parts_of(inner.get(name))
-    elif isinstance(pattern, list | tuple):
-        for element in pattern:
-            yield from _parts_of(element)
-    elif isinstance(pattern, dict):
-        yield from _parts_of(list(pattern.values()))
 
 
 # --- operators ------------------------------------------------------------------------------------

@@ -30,8 +30,9 @@ from aliasproof.generators.operator import Operator
 from aliasproof.generators.ops import OPERATORS
 from aliasproof.generators.rules.operator_calls import operators, plain_call
 from aliasproof.generators.rules.pattern_walk import in_place_forms
-from aliasproof.generators.rules.plain_matches import USUAL, plain_match, rules
+from aliasproof.generators.rules.plain_matches import USUAL, plain_match
 from aliasproof.generators.scene import NoChoice, Pick, Scene
+from aliasproof.generators.sites.patterns import rules
 from aliasproof.generators.strategies import draw_call
 from aliasproof.ir.custom_operators import NAMESPACE
 from aliasproof.ir.eager_call import is_foreach

@@ -34,13 +34,12 @@ from aliasproof.generators.rules.plain_matches import (
     is_written,
     out_of_reach,
     plain_match,
-    rules,
     settings_of,
 )
 from aliasproof.generators.rules.situations import BY_NAME, NAMES
 from aliasproof.generators.scene import Counts, NoChoice, Pick
 from aliasproof.generators.sites.all_sites import recording
-from aliasproof.generators.sites.patterns import check_of
+from aliasproof.generators.sites.patterns import check_of, rules
 from aliasproof.generators.strategies import sample
 from aliasproof.ir.execution import ProgramFunction, run, seed_generators
 from aliasproof.ir.program import Input, Program
