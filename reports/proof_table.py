@@ -9,7 +9,7 @@ import torch
 from rich.console import Console
 from rich.text import Text
 
-from aliasproof.oracles.proofs.target_proofs import Answer, PairProof, TargetProofs
+from aliasproof.oracles.proofs.target_proofs import Answer, Proof, TargetProofs
 from aliasproof.reports.console import print_heading, print_lines, print_table, table_of
 
 STYLES = {
@@ -59,10 +59,10 @@ def _print_target(console: Console, proofs: TargetProofs) -> None:
     print_lines(console, ", ".join(counts), "bold")
 
 
-def _print_pairs(console: Console, pairs: Sequence[PairProof]) -> None:
+def _print_pairs(console: Console, proofs: Sequence[Proof]) -> None:
     """Print a row per pair, or one line if all pairs are undecided for the same reason."""
     # Such a reason concerns the whole target: it cannot be built, or no sizes are in range.
-    answers = {(pair.proof.answer, pair.proof.how) for pair in pairs}
+    answers = {(proof.answer, proof.how) for proof in proofs}
     if len(answers) == 1 and next(iter(answers))[0] in (Answer.UNKNOWN, Answer.VACUOUS):
         ((answer, how),) = answers
         print_lines(console, f"all pairs {answer.value}: {how}", STYLES[answer])
@@ -74,15 +74,15 @@ def _print_pairs(console: Console, pairs: Sequence[PairProof]) -> None:
             proof.how,
             f"{proof.milliseconds:.1f}",
         )
-        for proof in (pair.proof for pair in pairs)
+        for proof in proofs
     )
     columns = ("pair", "answer", "how", "ms")
     print_table(console, table_of(columns, rows, texts=3, fold=True))
 
 
 def _counterexamples(proofs: TargetProofs) -> Iterator[str]:
-    for pair in proofs.pairs:
-        shown, proof = pair.counterexample, pair.proof
+    for proof in proofs.pairs:
+        shown = proof.counterexample
         if shown is not None:
             shapes = ", ".join(
                 f"input {index} of size {list(shape)}" for index, shape in enumerate(shown.shapes)

@@ -32,7 +32,6 @@ from aliasproof.oracles.proofs.target_proofs import (
     Answer,
     Counterexample,
     Covered,
-    PairProof,
     Proof,
     TargetProofs,
     pairs,
@@ -156,7 +155,7 @@ class _Proving:
             assumptions = self.inputs.assumptions(sizes.low, sizes.high)
         except Rejected as rejected:
             unknown = (
-                PairProof(Proof(one, other, Answer.UNKNOWN, str(rejected), 0.0))
+                Proof(one, other, Answer.UNKNOWN, str(rejected), 0.0)
                 for one, other in pairs(list(eager.tensors()))
             )
             return TargetProofs(self.target.name, shapes, (), tuple(unknown))
@@ -169,14 +168,14 @@ class _Proving:
         texts, covered = _as_python(assumptions), _coverage(assumptions, sizes)
         return TargetProofs(self.target.name, shapes, texts, proofs, covered)
 
-    def _confirm(self, proof: Proof, untrue: dict[str, str], compiled: Function) -> PairProof:
+    def _confirm(self, proof: Proof, untrue: dict[str, str], compiled: Function) -> Proof:
         """The proof, unless real runs contradict it."""
         reasons = [untrue[name] for name in sorted({proof.one, proof.other} & untrue.keys())]
         if proof.answer is Answer.PROVED and reasons:
-            return PairProof(replace(proof, answer=Answer.UNKNOWN, how=reasons[0]))
+            return replace(proof, answer=Answer.UNKNOWN, how=reasons[0])
         if proof.answer is Answer.REFUTED:
             return self._replay(proof, compiled)
-        return PairProof(proof)
+        return proof
 
     def _compile(self) -> Function:
         """The symbolic build. Raises `Rejected` if there is none."""
@@ -239,15 +238,14 @@ class _Proving:
             tuple(int(evaluate(size, sizes)) for size in shape) for shape in self.inputs.shapes
         )
 
-    def _replay(self, proof: Proof, compiled: Function) -> PairProof:
+    def _replay(self, proof: Proof, compiled: Function) -> Proof:
         """A refutation with its counterexample, or unknown if a real run does not show one."""
         assert proof.sizes is not None
         try:
             shown = self._counterexample(proof.one, proof.other, proof.sizes, compiled)
         except Rejected as reason:
-            unknown = replace(proof, answer=Answer.UNKNOWN, how=str(reason), sizes=None)
-            return PairProof(unknown)
-        return PairProof(proof, shown)
+            return replace(proof, answer=Answer.UNKNOWN, how=str(reason), sizes=None)
+        return replace(proof, counterexample=shown)
 
     def _counterexample(
         self, one: str, other: str, sizes: SizeValues, compiled: Function

@@ -250,10 +250,23 @@ class PairQuestion:
 
 
 @dataclass(frozen=True, slots=True)
+class Counterexample:
+    """Input sizes for which two tensors share a byte that they do not share in eager.
+
+    A run with real tensors showed it. `indices` is one index tuple into each tensor. `byte` counts
+    from the start of the storage.
+    """
+
+    shapes: tuple[tuple[int, ...], ...]
+    indices: tuple[tuple[int, ...], tuple[int, ...]]
+    byte: int
+
+
+@dataclass(frozen=True, slots=True)
 class Proof:
     """The answer for a pair of tensors, and how it was found.
 
-    A refutation has the sizes of all symbols.
+    A refutation has the sizes of all symbols, and a counterexample once a real run showed it.
     """
 
     one: str  # names, such as "input 0"
@@ -262,6 +275,7 @@ class Proof:
     how: str  # the step that decided, or the reason of an unknown
     milliseconds: float
     sizes: SizeValues | None = None
+    counterexample: Counterexample | None = None
 
 
 def pairs(names: Sequence[str]) -> list[tuple[str, str]]:
@@ -325,32 +339,11 @@ def _with_sample(assumptions: Assumptions, limit: float) -> Assumptions | PairDe
 
 
 @dataclass(frozen=True, slots=True)
-class Counterexample:
-    """Input sizes for which two tensors share a byte that they do not share in eager.
-
-    A run with real tensors showed it. `indices` is one index tuple into each tensor. `byte` counts
-    from the start of the storage.
-    """
-
-    shapes: tuple[tuple[int, ...], ...]
-    indices: tuple[tuple[int, ...], tuple[int, ...]]
-    byte: int
-
-
-@dataclass(frozen=True, slots=True)
 class Covered:
     """How many sizes satisfy the assumptions, and how many are in range."""
 
     sizes: int
     of: int
-
-
-@dataclass(frozen=True, slots=True)
-class PairProof:
-    """The answer for a pair of tensors, and a counterexample if it is refuted."""
-
-    proof: Proof
-    counterexample: Counterexample | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -366,7 +359,7 @@ class TargetProofs:
     target: str
     shapes: tuple[tuple[str, ...], ...]
     assumptions: tuple[str, ...]
-    pairs: tuple[PairProof, ...]
+    pairs: tuple[Proof, ...]
     covered: Covered | None = None
     captured: tuple[str, ...] = ()
     note: str | None = None
@@ -374,7 +367,7 @@ class TargetProofs:
     @property
     def counts(self) -> dict[Answer, int]:
         """The number of pairs by answer."""
-        counted = Counter(pair.proof.answer for pair in self.pairs)
+        counted = Counter(proof.answer for proof in self.pairs)
         return {answer: counted[answer] for answer in Answer}
 
     @property
@@ -397,8 +390,8 @@ class TargetProofs:
         }
 
 
-def _pair_json(pair: PairProof) -> dict[str, object]:
-    proof, shown = pair.proof, pair.counterexample
+def _pair_json(proof: Proof) -> dict[str, object]:
+    shown = proof.counterexample
     return {
         "one": proof.one,
         "other": proof.other,

@@ -45,11 +45,11 @@ def stand_in(contract=None):
 
 
 def answers(found):
-    return {(pair.proof.one, pair.proof.other): pair.proof.answer for pair in found.pairs}
+    return {(pair.one, pair.other): pair.answer for pair in found.pairs}
 
 
 def only(found, answer):
-    return [pair for pair in found.pairs if pair.proof.answer is answer]
+    return [pair for pair in found.pairs if pair.answer is answer]
 
 
 # --- correct programs are proved ------------------------------------------------------------------
@@ -111,7 +111,7 @@ def test_a_dropped_clone_is_refuted_by_sizes_that_show_it():
         ((rows, columns),) = pair.counterexample.shapes
         real = torch.ones(rows, columns)
         views = [real[: rows // 2], real[rows // 2 :]]
-        output = views[int(pair.proof.other.removeprefix("output "))]
+        output = views[int(pair.other.removeprefix("output "))]
         assert overlap(Region.of(real), Region.of(output))
         for tensor, index in zip((real, output), pair.counterexample.indices, strict=True):
             assert tensor[index].data_ptr() - real.data_ptr() == pair.counterexample.byte
@@ -154,8 +154,8 @@ def test_what_the_target_does_not_promise_is_not_refuted():
     )
     found = prove_build(lambda x: x.clone(), [torch.ones(6)], stand_in(contract), no_clones)
     (pair,) = found.pairs
-    assert pair.proof.answer is Answer.UNKNOWN
-    assert "promises nothing: it is not for this" in pair.proof.how
+    assert pair.answer is Answer.UNKNOWN
+    assert "promises nothing: it is not for this" in pair.how
 
 
 # --- undecided programs have a reason -------------------------------------------------------------
@@ -184,22 +184,22 @@ def not_built(function, fakes):
 def test_what_no_run_shows_is_unknown_with_the_reason(build, how):
     found = prove_build(torch.clone, [torch.ones(6)], stand_in(), build)
     (pair,) = found.pairs
-    assert (pair.proof.answer, pair.counterexample) == (Answer.UNKNOWN, None)
-    assert how in pair.proof.how
+    assert (pair.answer, pair.counterexample) == (Answer.UNKNOWN, None)
+    assert how in pair.how
 
 
 def test_a_data_dependent_function_is_unknown():
     (found,) = prove_function(lambda x: x[: int(x.sum())], [torch.ones(6)], ["reference"])
     assert set(answers(found).values()) == {Answer.UNKNOWN}
     reason = "with symbolic sizes, the function raises GuardOnDataDependent"
-    assert found.pairs[0].proof.how.startswith(reason)
+    assert found.pairs[0].how.startswith(reason)
 
 
 @pytest.mark.parametrize("target", ["identity", "aot", "reference"])
 def test_a_data_dependent_size_is_unknown_for_that_reason(target):
     (found,) = prove_function(lambda x: (x[x > 0], x), [torch.ones(4)], [target])
     assert set(answers(found).values()) == {Answer.UNKNOWN}
-    assert all("data-dependent" in pair.proof.how for pair in found.pairs)
+    assert all("data-dependent" in pair.how for pair in found.pairs)
 
 
 @pytest.mark.parametrize("target", ["identity", "aot", "reference"])
