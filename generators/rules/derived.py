@@ -31,7 +31,6 @@ from aliasproof.generators.rules.plain_matches import (
     is_written,
     out_of_reach,
     plain_match,
-    rules,
     search_function,
 )
 from aliasproof.generators.rules.situations import (
@@ -42,6 +41,7 @@ from aliasproof.generators.rules.situations import (
     as_they_are,
 )
 from aliasproof.generators.scene import Counts, NoChoice, Pick, Scene
+from aliasproof.generators.sites.patterns import rules
 from aliasproof.ir.errors import UserError
 from aliasproof.ir.program import Program, Storage
 from aliasproof.ir.serialization import from_json, to_json
