@@ -19,7 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from aliasproof.compilers.relax.relax_forms import FORMS, VIEWS, CapturedCall, opaque_line
-from aliasproof.compilers.relax.relax_lines import DTYPES, Lines, RelaxParameter, Value
+from aliasproof.compilers.relax.relax_lines import Lines, RelaxParameter, Value, require_dtype
 from aliasproof.compilers.relax.relax_spelling import Spelling
 from aliasproof.ir.errors import Rejected
 from aliasproof.ir.regions import Region, overlaps_itself
@@ -315,8 +315,7 @@ def require_tensor(op: OpOverload, result: Any) -> torch.Tensor:
     """A result of a call. Raises `Rejected` if Relax has no such value."""
     if not isinstance(result, torch.Tensor):
         raise Rejected(f"{op} gives no tensor")
-    if result.dtype not in DTYPES:
-        raise Rejected(f"Relax has no tensors of {result.dtype}")
+    require_dtype(result.dtype)
     return result
 
 

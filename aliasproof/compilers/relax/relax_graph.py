@@ -18,7 +18,6 @@ from typing import Any, TypeAlias
 import torch
 import tvm
 from torch import fx
-from torch.utils._pytree import tree_map
 from tvm import relax
 
 from aliasproof.compilers.relax.relax_capture import Captured
@@ -28,7 +27,6 @@ from aliasproof.compilers.relax.relax_lines import (
     MOVES,
     Lines,
     OpaqueCall,
-    OperandPlace,
     integers,
     keeps_order,
     shape_of,
@@ -178,9 +176,7 @@ class GraphOfRelax:
         operands = list(operands)
         for index in () if in_place else call.written:
             operands[index] = self.call(aten.clone.default, operands[index])
-        args, kwargs = tree_map(
-            lambda it: operands[it.index] if isinstance(it, OperandPlace) else it, call.template
-        )
+        args, kwargs = call.arguments(operands)
         result = self.graph.call_function(call.op, args, kwargs)
         item = functools.partial(self.call, operator.getitem, result)
         fields = [item(i) if call.several else result for i in call.results]

@@ -10,13 +10,11 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch.utils._pytree import tree_leaves
 
 from aliasproof.compilers.relax import relax
-from aliasproof.ir.errors import Rejected
 from aliasproof.oracles.contract import NATIVE, Contract, Refusal, always
 from aliasproof.targets import export
 from aliasproof.targets.export import FunctionModule
@@ -55,10 +53,13 @@ def build(function: Function, inputs: Sequence[torch.Tensor], *, decomposed: boo
     from torch.export import export as exported  # noqa: PLC0415 - takes two seconds
     from tvm.relax.frontend.torch import from_exported_program  # noqa: PLC0415 - may not be there
 
+    from aliasproof.compilers.relax.relax_lines import require_dtype  # noqa: PLC0415 - imports TVM
     from aliasproof.compilers.relax.relax_machine import run_by_machine  # noqa: PLC0415
 
     program = exported(FunctionModule(function), tuple(inputs))
-    require_dtypes(program)
+    for value in tree_leaves([node.meta.get("val") for node in program.graph.nodes]):
+        if isinstance(value, torch.Tensor):
+            require_dtype(value.dtype)
     module = from_exported_program(program, run_ep_decomposition=decomposed)
     main, returned = run_by_machine(module), program.call_spec.out_spec
 
@@ -68,16 +69,6 @@ def build(function: Function, inputs: Sequence[torch.Tensor], *, decomposed: boo
         return returned.unflatten(values[: returned.num_leaves])
 
     return Build(run, [], relax.MACHINE)
-
-
-def require_dtypes(program: Any) -> None:
-    """Raises `Rejected` for a program with tensors of a dtype that Relax does not have."""
-    from aliasproof.compilers.relax.relax_lines import DTYPES  # noqa: PLC0415 - imports TVM
-
-    values = (node.meta.get("val") for node in program.graph.nodes)
-    for tensor in tree_leaves(list(values)):
-        if isinstance(tensor, torch.Tensor) and tensor.dtype not in DTYPES:
-            raise Rejected(f"Relax has no tensors of {tensor.dtype}")
 
 
 def recipe(*, decomposed: bool) -> str:

@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 import torch
 import tvm
 from torch._ops import OpOverload
+from torch.utils._pytree import tree_leaves, tree_map
 from tvm import relax
 from tvm.relax import op as R
 
@@ -169,6 +170,18 @@ class OpaqueCall:
     results: tuple[int, ...]
     several: bool = False
 
+    @property
+    def operands(self) -> int:
+        """How many tensors it takes."""
+        return len({it for it in tree_leaves(self.template) if isinstance(it, OperandPlace)})
+
+    def arguments(self, operands: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Its arguments, with these operands as its tensors."""
+        args, kwargs = tree_map(
+            lambda it: operands[it.index] if isinstance(it, OperandPlace) else it, self.template
+        )
+        return args, kwargs
+
 
 @dataclass(frozen=True, slots=True)
 class OperandPlace:
@@ -310,9 +323,14 @@ class _ModuleOfLines:
 
 def type_of(sizes: Sequence[int], dtype: torch.dtype) -> Any:
     """The type of a tensor. Raises `Rejected` for a dtype that Relax does not have."""
+    require_dtype(dtype)
+    return relax.TensorType(tuple(sizes), DTYPES[dtype])
+
+
+def require_dtype(dtype: torch.dtype) -> None:
+    """Raises `Rejected` for a dtype that Relax does not have."""
     if dtype not in DTYPES:
         raise Rejected(f"Relax has no tensors of {dtype}")
-    return relax.TensorType(tuple(sizes), DTYPES[dtype])
 
 
 def constant(tensor: torch.Tensor) -> Expression:

@@ -9,19 +9,14 @@ from typing import Any
 import torch
 import tvm
 import tvm_ffi
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_leaves
+from torch.utils.dlpack import from_dlpack
 from tvm import relax
 
 from aliasproof.compilers.relax.relax_capture import Captured
-from aliasproof.compilers.relax.relax_lines import IN_PLACE, OpaqueCall, OperandPlace
+from aliasproof.compilers.relax.relax_lines import IN_PLACE, OpaqueCall
 
 TARGET = "llvm"
-
-
-def as_torch(tensor: Any) -> torch.Tensor:
-    """A copy of a tensor of TVM."""
-    shared: torch.Tensor = torch.utils.dlpack.from_dlpack(tensor)
-    return shared
 
 
 def run_by_machine(module: Any) -> Callable[[Sequence[torch.Tensor]], list[torch.Tensor]]:
@@ -31,7 +26,7 @@ def run_by_machine(module: Any) -> Callable[[Sequence[torch.Tensor]], list[torch
 
     def run(arguments: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         given = map(tvm.runtime.from_dlpack, arguments)
-        return [as_torch(it) for it in machine["main"](*given)]
+        return list(map(from_dlpack, machine["main"](*given)))
 
     return run
 
@@ -55,24 +50,21 @@ def machine_of(module: Any, captured: Captured) -> Callable[..., object]:
 
 def run_packed(call: OpaqueCall, *tensors: Any) -> None:
     """Run the ATen call of a packed function; the last tensors receive its results."""
-    given = [as_torch(it) for it in tensors]
-    count = len({it for it in tree_leaves(call.template) if isinstance(it, OperandPlace)})
-    operands = [it.clone() for it in given[:count]]
+    given = list(map(from_dlpack, tensors))
+    operands = [it.clone() for it in given[: call.operands]]
     returned = tree_leaves(called(call, operands))
     made = [*(operands[i] for i in call.written), *(returned[i] for i in call.results)]
-    for out, value in zip(given[count:], made, strict=True):
+    for out, value in zip(given[call.operands :], made, strict=True):
         out.copy_(value)
 
 
 def run_in_place(call: OpaqueCall, *tensors: Any) -> Any:
     """Run the ATen call of a packed function, and return the tensor that it wrote."""
-    called(call, [as_torch(it) for it in tensors])
+    called(call, list(map(from_dlpack, tensors)))
     return tensors[call.written[0]]
 
 
 def called(call: OpaqueCall, operands: Sequence[torch.Tensor]) -> object:
     """The result of the ATen call for these operands."""
-    args, kwargs = tree_map(
-        lambda it: operands[it.index] if isinstance(it, OperandPlace) else it, call.template
-    )
+    args, kwargs = call.arguments(operands)
     return call.op(*args, **kwargs)

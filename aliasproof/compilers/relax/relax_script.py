@@ -8,10 +8,9 @@ from __future__ import annotations
 import re
 
 import torch
-from torch.utils._pytree import tree_leaves, tree_map
 
 from aliasproof.compilers.relax.relax_capture import Captured, captured
-from aliasproof.compilers.relax.relax_lines import IN_PLACE, OpaqueCall, OperandPlace
+from aliasproof.compilers.relax.relax_lines import IN_PLACE, OpaqueCall
 from aliasproof.compilers.relax.relax_spelling import Spelling
 from aliasproof.ir.execution import ProgramFunction
 from aliasproof.ir.program import Program
@@ -96,16 +95,12 @@ def _module(function: Captured) -> str:
 
 def _packed(name: str, call: OpaqueCall) -> str:
     """A packed function of the module."""
-    given = {it for it in tree_leaves(call.template) if isinstance(it, OperandPlace)}
-    args, kwargs = tree_map(
-        lambda it: _Text(f"operands[{it.index}]") if isinstance(it, OperandPlace) else it,
-        call.template,
-    )
+    args, kwargs = call.arguments([_Text(f"operands[{i}]") for i in range(call.operands)])
     listed = [repr(it) for it in args] + [f"{key}={it!r}" for key, it in kwargs.items()]
     results = [f"operands[{index}]" for index in call.written]
     results += [f"returned[{i}]" if call.several else "returned" for i in call.results]
     form = _IN_PLACE if name.endswith(IN_PLACE) else _PACKED
-    text = form.replace("NAME", name).replace("COUNT", str(len(given)))
+    text = form.replace("NAME", name).replace("COUNT", str(call.operands))
     text = text.replace("WRITTEN", str(next(iter(call.written), 0)))
     text = text.replace("CALL", f"{call.op}({', '.join(listed)})")
     return text.replace("RESULTS", f"[{', '.join(results)}]").strip()
