@@ -164,6 +164,6 @@ def compile_boxed(
 
 
 def _resolved(value: torch.Tensor | None) -> torch.Tensor | None:
-    """A tensor without lazy bits, which most are."""
+    """A tensor without lazy bits, which most are. A local of the caller would keep the input."""
     has_lazy_bits = value is not None and (value.is_conj() or value.is_neg())
     return value.resolve_conj().resolve_neg() if value is not None and has_lazy_bits else value

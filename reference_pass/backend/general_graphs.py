@@ -42,18 +42,12 @@ class Template:
     @staticmethod
     def with_int_symbols(layouts: Sequence[Any], inputs: Sequence[Any]) -> Template:
         """The template with a new symbol for each int among the inputs."""
-        env = ShapeEnv()
-
-        def symbol(value: int, name: str) -> Any:
-            return _new_symbol(env, LocalSource(name), value, is_size=False)
-
-        return Template(
-            layouts,
-            [
-                symbol(value, f"i{index}") if is_int(value) else value
-                for index, value in enumerate(inputs)
-            ],
-        )
+        env, values = ShapeEnv(), list(inputs)
+        for index, value in enumerate(inputs):
+            if is_int(value):
+                source = LocalSource(f"i{index}")
+                values[index] = _new_symbol(env, source, value, is_size=False)
+        return Template(layouts, values)
 
     @property
     def numbers(self) -> list[Any]:

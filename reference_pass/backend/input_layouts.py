@@ -72,8 +72,9 @@ def input_layouts(
     `graded`, a layout says whether the input requires a gradient.
     """
     storages = [_storage(value) for value in inputs]
-    if detail is Detail.SIZES:
-        places = _Places(_counted(storages), set(), {})
+    if detail is Detail.SIZES:  # each storage counts as another one
+        tensors = [index for index, storage in enumerate(storages) if storage is not None]
+        places = _Places({index: number for number, index in enumerate(tensors)}, set(), {})
     else:
         places = _places(inputs, storages, attributes)
     layouts: list[Any] = []
@@ -140,12 +141,6 @@ def _storage(value: Any) -> torch.UntypedStorage | None:
     if value.layout is not torch.strided:
         refuse_without_regions(value)
     return value.untyped_storage()
-
-
-def _counted(storages: Sequence[torch.UntypedStorage | None]) -> dict[int, int]:
-    """The numbers of storages that are all different."""
-    tensors = [index for index, storage in enumerate(storages) if storage is not None]
-    return {index: number for number, index in enumerate(tensors)}
 
 
 def _places(

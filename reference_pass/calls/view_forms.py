@@ -45,15 +45,8 @@ def mutates_only_metadata(op: OpOverload) -> bool:
 def copy_form(op: OpOverload) -> OpOverload | None:
     """The functional form of a view op: `select_copy` of `select`; None if there is none."""
     # The overloads of the two may have other names, so they are matched by their arguments.
-    wanted = signature(op)
-    return next(
-        (
-            candidate
-            for candidate in overloads(op.overloadpacket.__name__ + "_copy")
-            if signature(candidate) == wanted
-        ),
-        None,
-    )
+    wanted, forms = signature(op), overloads(op.overloadpacket.__name__ + "_copy")
+    return next((form for form in forms if signature(form) == wanted), None)
 
 
 @functools.cache

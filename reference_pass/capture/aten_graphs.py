@@ -21,7 +21,7 @@ from torch.utils._pytree import tree_leaves
 from aliasproof.reference_pass.alias_analysis import Analysis
 from aliasproof.reference_pass.calls.copied_operands import note_strides, on_copies
 from aliasproof.reference_pass.calls.fake_inputs import refuse_without_regions
-from aliasproof.reference_pass.calls.graphs import erase_dead, with_graph
+from aliasproof.reference_pass.calls.graphs import copied, erase_dead, with_graph
 from aliasproof.reference_pass.calls.invariants import is_functional
 from aliasproof.reference_pass.calls.metadata import note_value
 from aliasproof.reference_pass.calls.nested import graphs_called, leaves_in, nodes_in, tensors_in
@@ -142,13 +142,12 @@ def normalise(graph_module: fx.GraphModule) -> fx.GraphModule:
     """
     if not any(_changed(node) for node in graph_module.graph.nodes):
         return graph_module
-    copy = fx.Graph()  # the caller's graph stays as it is
-    copy.output(copy.graph_copy(graph_module.graph, {}))
+    made = copied(graph_module)  # the caller's graph stays as it is
     # By position, since the passes assume that the base of a view or scatter is the first argument.
-    for node in copy.nodes:
+    for node in made.graph.nodes:
         if (changed := _changed(node)) is not None:
             node.target, node.args, node.kwargs = changed
-    return with_graph(graph_module, copy)
+    return made
 
 
 def replace_prims(graph: fx.Graph) -> None:

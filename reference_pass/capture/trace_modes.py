@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -106,7 +106,7 @@ class TraceGuard(TorchDispatchMode):
         if facts(func).random:
             self.seeds.refuse()
         given = bind(func, args, kwargs or {})
-        for tensor in _real_tensors(given.get(name) for name in facts(func).writes):
+        for tensor in _real_tensors([given.get(name) for name in facts(func).writes]):
             if storage_of(tensor) not in self.made:
                 raise Refused(
                     f"{func} writes to a tensor of size {list(tensor.shape)} that the function did"
@@ -124,10 +124,14 @@ class TraceGuard(TorchDispatchMode):
         for leaf in leaves_in((args, kwargs, result)):
             refuse_without_regions(leaf)
         if layouts is not None:
-            _set_layouts(_outs(func, given), layouts)
-        self.made |= {
-            storage_of(tensor): tensor.untyped_storage() for tensor in _real_tensors([result])
-        }
+            with disable_proxy_modes_tracing():
+                for out, layout in zip(_outs(func, given), layouts, strict=True):
+                    same = len(out.shape) == len(layout.sizes) and same_strides(
+                        layout.sizes, out.stride(), layout.strides
+                    )
+                    if not same:
+                        layout.give(out)
+        self.made |= {storage_of(x): x.untyped_storage() for x in _real_tensors(result)}
         return result
 
 
@@ -299,22 +303,7 @@ def _outs(op: OpOverload, given: dict[str, Any]) -> list[torch.Tensor]:
     return tensors_in([given[name] for name in facts(op).outs])
 
 
-def _set_layouts(outs: Sequence[torch.Tensor], layouts: Sequence[OutLayout]) -> None:
-    with disable_proxy_modes_tracing():
-        for out, layout in zip(outs, layouts, strict=True):
-            if len(out.shape) != len(layout.sizes) or not same_strides(
-                layout.sizes, out.stride(), layout.strides
-            ):
-                out.resize_(layout.sizes).as_strided_(
-                    layout.sizes, layout.strides, out.storage_offset()
-                )
-
-
-def _real_tensors(values: Iterable[object]) -> list[torch.Tensor]:
-    found = [tensor for value in values for tensor in tensors_in(value)]
+def _real_tensors(value: object) -> list[torch.Tensor]:
     # A trace makes fakes: any other tensor existed before, or is a constant of the function.
-    return [
-        tensor
-        for tensor in found
-        if not isinstance(tensor, FakeTensor) and tensor.device.type != "meta"
-    ]
+    tensors = tensors_in(value)
+    return [x for x in tensors if not isinstance(x, FakeTensor) and x.device.type != "meta"]

@@ -218,7 +218,8 @@ class _View:
     def __call__(self, op: OpOverload, given: dict[str, Any], value: torch.Tensor) -> torch.Tensor:
         operand = given["self"]
         strides = view_strides(operand.shape, operand.stride(), value.shape)
-        if strides is None and are_numbers(*operand.shape, *operand.stride(), *value.shape):
+        sizes = (*operand.shape, *operand.stride(), *value.shape)
+        if strides is None and all(isinstance(size, int) for size in sizes):
             raise RuntimeError(
                 f"{op} cannot show strides {operand.stride()} as size {tuple(value.shape)}"
             )
@@ -382,11 +383,6 @@ def has_contiguous_unused_strides(tensor: torch.Tensor) -> bool:
 # --- view strides ---------------------------------------------------------------------------------
 #
 # The strides of a view in eager, for views whose strides differ on fakes.
-
-
-def are_numbers(*sizes: Size) -> bool:
-    """True if none of these is a symbol."""
-    return all(isinstance(size, int) for size in sizes)
 
 
 def view_strides(

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -114,7 +113,15 @@ def run_out_call(op: OpOverload, given: dict[str, Any]) -> Any:
     args, kwargs = unbind(op, given | instead)
     if op not in _REFUSED_BY_FAKES:
         op(*args, **kwargs)
-    _resize(op, given, outs, substitutes)
+    layouts = out_layouts(op, given)
+    if layouts is not None:
+        for out, layout in zip(outs, layouts, strict=True):
+            if tuple(out.shape) != layout.sizes:
+                layout.give(out)
+    elif any(known(x.shape != y.shape) for x, y in zip(substitutes, outs, strict=True)):
+        raise Refused(
+            f"{op} resizes its out=, and it has no functional form that tells the new layout"
+        )
     if not op._schema.returns:
         return ()
     return given[facts(op).outs[0]] if len(facts(op).outs) == 1 else tuple(outs)
@@ -124,34 +131,16 @@ def run_out_call(op: OpOverload, given: dict[str, Any]) -> Any:
 _REFUSED_BY_FAKES = {aten.abs.out}
 
 
-def _resize(
-    op: OpOverload,
-    given: dict[str, Any],
-    outs: Sequence[torch.Tensor],
-    substitutes: Sequence[torch.Tensor],
-) -> None:
-    """Give the `out=` tensors the layouts that they have in eager after the call."""
-    layouts = out_layouts(op, given)
-    if layouts is None:
-        after = zip(substitutes, outs, strict=True)
-        if any(known(substitute.shape != out.shape) for substitute, out in after):
-            raise Refused(
-                f"{op} resizes its out=, and it has no functional form that tells the new layout"
-            )
-        return
-    for out, layout in zip(outs, layouts, strict=True):
-        if tuple(out.shape) != layout.sizes:
-            out.resize_(layout.sizes).as_strided_(
-                layout.sizes, layout.strides, out.storage_offset()
-            )
-
-
 @dataclass(frozen=True, slots=True)
 class OutLayout:
     """The sizes and strides that an `out=` tensor has after a call."""
 
     sizes: tuple[Size, ...]
     strides: tuple[Size, ...]
+
+    def give(self, out: torch.Tensor) -> None:
+        """Give a tensor this layout, at the offset that it has."""
+        out.resize_(self.sizes).as_strided_(self.sizes, self.strides, out.storage_offset())
 
 
 def out_layouts(op: OpOverload, given: dict[str, Any]) -> list[OutLayout] | None:

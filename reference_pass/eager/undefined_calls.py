@@ -12,7 +12,6 @@ of eager may do otherwise. So `functionalize(strict=True)` refuses such calls.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from torch import fx
 from torch._ops import OpOverload
@@ -51,14 +50,10 @@ _Operands = dict[str, list[Geometry]]
 def _operands(
     node: fx.Node, op: OpOverload, analysis: Analysis, shown: dict[int, Geometry]
 ) -> _Operands:
-    def geometries(argument: Any) -> list[Geometry]:
-        tensors = (
-            tensor for leaf in nodes_in([argument]) for tensor in tensors_in(analysis.value(leaf))
-        )
-        return [shown[id(tensor)] for tensor in tensors]
-
-    given = bind(op, node.args, node.kwargs)
-    return {name: geometries(argument) for name, argument in given.items()}
+    return {
+        name: [shown[id(x)] for leaf in nodes_in(given) for x in tensors_in(analysis.value(leaf))]
+        for name, given in bind(op, node.args, node.kwargs).items()
+    }
 
 
 def _undefined(op: OpOverload, operands: _Operands) -> Iterator[str]:

@@ -190,16 +190,12 @@ def _rooms(life: Lifetime, lives: dict[int, Lifetime]) -> Iterator[tuple[int, in
 
 def _kernels_before(graph: fx.Graph) -> list[int]:
     """The number of kernels before each position that may need memory of their own."""
-    kernels = [
-        node.op == "call_function" and not is_view(node) and not _needs_no_memory(node.target)
-        for node in graph.nodes
-    ]
+    kernels = []
+    for node in graph.nodes:
+        op = node.target
+        needs_none = isinstance(op, OpOverload) and (is_pointwise(op) or op in _COPIES)
+        kernels.append(node.op == "call_function" and not is_view(node) and not needs_none)
     return list(itertools.accumulate(kernels, initial=0))
-
-
-def _needs_no_memory(op: object) -> bool:
-    """True for an operator that computes element by element, or copies."""
-    return isinstance(op, OpOverload) and (is_pointwise(op) or op in _COPIES)
 
 
 _COPIES = {
