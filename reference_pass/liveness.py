@@ -31,7 +31,7 @@ from aliasproof.reference_pass.calls.storages import (
     value_of,
     written_tensors,
 )
-from aliasproof.reference_pass.semantics import NAIVE, Semantics
+from aliasproof.reference_pass.semantics import NAIVE, Semantics, never
 
 END = 1 << 62  # the position of the caller, after all nodes
 
@@ -152,15 +152,14 @@ class Liveness:
 
     def last_read(self, value: fx.Node) -> int:
         """The last position at which a value, or a view of it, is read."""
-        last = -1
         # A read of a view is noted for the view, not for its base.
-        pending = [value]
-        while pending:
-            view = pending.pop()
-            for tensor in tensors_in(view.meta["val"]):
-                last = max([last, *(read.at for read in self.memory(tensor).values.get(view, ()))])
-            pending.extend(user for user in view.users if user in self.views)
-        return last
+        reads = [
+            read.at
+            for view in self.with_views(value)
+            for tensor in tensors_in(view.meta["val"])
+            for read in self.memory(tensor).values.get(view, ())
+        ]
+        return max(reads, default=-1)
 
     def returned_in(self, tensor: torch.Tensor) -> list[fx.Node]:
         """The returned values on the storage of a tensor, each as often as it is returned."""
@@ -169,19 +168,19 @@ class Liveness:
             node for node in self.memory(tensor).values for _ in range(self.returned.get(node, 0))
         ]
 
-    def at_same_offset(self, value: fx.Node) -> Iterator[fx.Node]:
-        """A value, all views of it, and all copies of its whole storage.
+    def with_views(self, value: fx.Node, *, copies: bool = False) -> Iterator[fx.Node]:
+        """A value, and all views of it; with `copies`, also all copies of its whole storage.
 
         If the value gets another offset, all of these do.
         """
+        copies_whole = self.semantics.copies_whole_storage if copies else never
         pending = [value]
         while pending:
             yield (derived := pending.pop())
             pending.extend(
                 user
                 for user in derived.users
-                if user in self.views
-                or (self.semantics.copies_whole_storage(user.target) and user.args[0] is derived)
+                if user in self.views or (copies_whole(user.target) and user.args[0] is derived)
             )
 
     # Changes. -------------------------------------------------------------------------------------

@@ -122,7 +122,7 @@ def _location_matters(
     assert slot.result is not None
     operand = slot.destination.meta["val"]
     shift: Size = (operand.storage_offset() - slot.value.storage_offset()) * operand.itemsize
-    for value in liveness.at_same_offset(slot.result):
+    for value in liveness.with_views(slot.result, copies=True):
         # Outputs that share a storage show the caller their offsets in it.
         shown = [] if same else tensors_in(value.meta["val"])
         if any(len(liveness.returned_in(tensor)) > 1 for tensor in shown):
@@ -179,9 +179,8 @@ def no_use_of_location(duplicate: Duplicate) -> bool:
 
 def location_use(value: fx.Node, shift: Size, liveness: Liveness) -> fx.Node | None:
     """A use that depends on a value's location, if that moves by `shift` bytes; or None."""
-    pending = [value]
-    while pending:
-        for user in pending.pop().users:
+    for shown in liveness.with_views(value):
+        for user in shown.users:
             if (
                 shows_layout(user)
                 or depends_on_location(user.target)
@@ -189,8 +188,6 @@ def location_use(value: fx.Node, shift: Size, liveness: Liveness) -> fx.Node | N
                 or misaligned_by(user, shift)
             ):
                 return user
-            if user in liveness.views:
-                pending.append(user)
     return None
 
 

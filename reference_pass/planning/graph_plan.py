@@ -66,7 +66,7 @@ def larger_output_storage(candidate: Candidate) -> str | None:
         if storage_of(slot.written) == storage_of(slot.value) or known(ours <= eager):
             continue
         # A scatter copies the whole storage of its base.
-        values = () if slot.result is None else live.at_same_offset(slot.result)
+        values = () if slot.result is None else live.with_views(slot.result, copies=True)
         shown = [tensor for value in values for tensor in tensors_in(value.meta["val"])]
         if any(map(live.returned_in, (slot.value, *shown))):
             return (

@@ -225,7 +225,7 @@ def is_worth_its_memory(duplicate: Duplicate) -> bool:
     """
     live, node = duplicate.liveness, duplicate.node
     # A copy of a whole storage has the offset of its base, so it is among these.
-    derived = (value for value in live.at_same_offset(node) if value is not node)
+    derived = (value for value in live.with_views(node, copies=True) if value is not node)
     copies_whole = live.semantics.copies_whole_storage
     if duplicate.is_view or not any(copies_whole(value.target) for value in derived):
         return False
