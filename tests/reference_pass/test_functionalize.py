@@ -10,17 +10,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from aliasproof.reference_pass import Refused, checked, functionalize, pipeline
+from aliasproof.reference_pass import checked, functionalize, pipeline
 from aliasproof.reference_pass.calls.invariants import is_functional
 from tests.reference_pass.programs import PROGRAMS
 from tests.reference_pass.scene import (
     afresh,
     assert_alike,
     assert_right,
-    counted,
     names,
     programs_of,
-    refused_before,
 )
 
 aten = torch.ops.aten
@@ -164,92 +162,3 @@ sees_another_dtype(x, y): counted(4), counted(3)
 @pytest.mark.parametrize(("program", "inputs"), CUSTOM, ids=names(CUSTOM))
 def test_custom_operators_do_what_they_do_in_eager(program, inputs, name):
     assert_right(program, inputs, name)
-
-
-# --- symbolic sizes -------------------------------------------------------------------------------
-
-
-def test_dropout_of_nothing_is_its_operand():
-    def program(x):
-        y = x + 1
-        torch.ops.aten.dropout.default(y, 0.5, False).add_(1)
-        return y
-
-    assert_alike(pipeline(program, counted(4), sizes="symbolic"), program, counted(5))
-
-
-def test_an_operator_that_needs_numbers_is_refused_for_symbolic_sizes():
-    with pytest.raises(Refused, match="trace it with fixed sizes"):
-        pipeline(lambda x: torch.abs(x, out=x), counted(3) * 1j, sizes="symbolic")
-    index = torch.zeros(3, dtype=torch.int64)
-
-    def program(x, out):
-        return torch.scatter_add(x, 0, index, x, out=out)
-
-    with refused_before("2.14", "trace it with fixed sizes"):
-        compiled = pipeline(program, counted(3), counted(3), sizes="symbolic")
-        assert_alike(compiled, program, counted(3), counted(3))
-
-
-def test_strides_and_offsets_of_inputs_are_symbols():
-    def program(x, y):
-        y.add_(1)
-        return x + 1
-
-    def overlapping(start):
-        base = counted(64)
-        return base.as_strided((2, 3), (5, 1)), base[start : start + 6].view(2, 3)
-
-    compiled = pipeline(program, *overlapping(7), sizes="symbolic", views="copy")
-    for start in (3, 7, 30):
-        assert_alike(compiled, program, *overlapping(start))
-
-
-FOR_ALL_SIZES = programs_of(
-    """
-slices(x): counted(4, 4)
-    view = x[1:]
-    view.add_(1)
-    x.view(-1)[::2].mul_(2)
-    return view, x.t().contiguous()
-
-halves(x): counted(4, 4)
-    low, high = x.split(x.shape[0] // 2)
-    low.add_(high)
-    turned = x.transpose(0, 1)
-    turned[0].zero_()
-    return turned
-
-diagonal_and_expand(x): counted(4, 4)
-    x.diagonal().fill_(3)
-    fresh = torch.zeros(x.shape[0], x.shape[1])
-    fresh[:, 1:].copy_(x[:, 1:])
-    x.expand(2, *x.shape).zero_()
-    return fresh, x.select(1, -1)
-
-windows(x): counted(4, 4)
-    x.unfold(0, 2, 1).zero_()
-    return x.reshape(-1)
-
-transposed_in_place(x): counted(4, 4)
-    x.t_()
-    return x + 1
-
-asked_after_a_change(x): counted(4, 4)
-    x.unsqueeze_(0)
-    return x.new_zeros(x.shape[1], 1), x.squeeze_(0).sum(1)
-
-scaled_sizes(x): counted(4, 4)
-    return torch.nn.functional.interpolate(x[None], scale_factor=1.5)  # truncates a size
-""",
-    globals(),
-    lambda x: x,
-)
-
-
-@pytest.mark.parametrize("views", ["alias", "copy"])
-@pytest.mark.parametrize(("program", "sample"), FOR_ALL_SIZES, ids=names(FOR_ALL_SIZES))
-def test_one_graph_serves_all_sizes(program, sample, views):
-    compiled = pipeline(program, sample, views=views, sizes="symbolic")
-    for size in (4, 6, 10):
-        assert_alike(compiled, program, counted(size, size))

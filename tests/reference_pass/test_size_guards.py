@@ -81,6 +81,7 @@ def test_calls_without_a_fake_kernel_for_symbols_are_refused():
 
 
 SHARED = torch.ones(3)
+SQUARES = [[counted(size, size)] for size in (4, 6, 10)]
 HALVES = torch.arange(3).bfloat16()
 FLOATS = torch.arange(11.0, 45.0)
 
@@ -110,11 +111,6 @@ set_to_a_part_of_a_storage(x): [counted(2, 4, 3, 3)]
     y = x * 1
     return aten.set_.source_Tensor_storage_offset(y, x, 2, [2, 2], [2, 1]) + 1
 
-where_a_view_is_tried_out_the_storage_stays(x): [counted(3).as_strided((2, 2, 2), (0, 1, 1))]
-    y = x + 1
-    y.view(torch.int64)
-    return y.add_(1)
-
 two_dtypes_whose_sizes_do_not_divide_the_storage(x, y): [HALVES[::2], as_int32(HALVES)]
     y.add_(1)
     return x + 1
@@ -129,6 +125,41 @@ one_tensor_for_two(x, y): [counted(3), counted(3)], [SHARED, SHARED]
 
 storages_of_all_sizes(x): [counted(10)[:4]], [counted(9)[:5]], [counted(12)[:5]]
     return x * 2
+
+slices(x): *SQUARES
+    view = x[1:]
+    view.add_(1)
+    x.view(-1)[::2].mul_(2)
+    return view, x.t().contiguous()
+
+halves(x): *SQUARES
+    low, high = x.split(x.shape[0] // 2)
+    low.add_(high)
+    turned = x.transpose(0, 1)
+    turned[0].zero_()
+    return turned
+
+diagonal_and_expand(x): *SQUARES
+    x.diagonal().fill_(3)
+    fresh = torch.zeros(x.shape[0], x.shape[1])
+    fresh[:, 1:].copy_(x[:, 1:])
+    x.expand(2, *x.shape).zero_()
+    return fresh, x.select(1, -1)
+
+windows(x): *SQUARES
+    x.unfold(0, 2, 1).zero_()
+    return x.reshape(-1)
+
+transposed_in_place(x): *SQUARES
+    x.t_()
+    return x + 1
+
+asked_after_a_change(x): *SQUARES
+    x.unsqueeze_(0)
+    return x.new_zeros(x.shape[1], 1), x.squeeze_(0).sum(1)
+
+scaled_sizes(x): *SQUARES
+    return torch.nn.functional.interpolate(x[None], scale_factor=1.5)  # truncates a size
 """,
     {
         **globals(),
@@ -141,11 +172,58 @@ storages_of_all_sizes(x): [counted(10)[:4]], [counted(9)[:5]], [counted(12)[:5]]
 )
 
 
+@pytest.mark.parametrize("views", ["alias", "copy"])
 @pytest.mark.parametrize(("program", "calls"), FOR_ALL_SIZES, ids=names(FOR_ALL_SIZES))
-def test_one_graph_is_right_for_all_sizes(program, calls):
-    compiled = pipeline(program, *afresh(calls[0]), sizes="symbolic")
+def test_one_graph_is_right_for_all_sizes(program, calls, views):
+    compiled = pipeline(program, *afresh(calls[0]), views=views, sizes="symbolic")
     for inputs in calls:
         assert_alike(compiled, program, *inputs)
+
+
+def test_dropout_of_nothing_is_its_operand():
+    def program(x):
+        y = x + 1
+        torch.ops.aten.dropout.default(y, 0.5, False).add_(1)
+        return y
+
+    assert_alike(pipeline(program, counted(4), sizes="symbolic"), program, counted(5))
+
+
+def test_an_operator_that_needs_numbers_is_refused_for_symbolic_sizes():
+    with pytest.raises(Refused, match="trace it with fixed sizes"):
+        pipeline(lambda x: torch.abs(x, out=x), counted(3) * 1j, sizes="symbolic")
+    index = torch.zeros(3, dtype=torch.int64)
+
+    def program(x, out):
+        return torch.scatter_add(x, 0, index, x, out=out)
+
+    with refused_before("2.14", "trace it with fixed sizes"):
+        compiled = pipeline(program, counted(3), counted(3), sizes="symbolic")
+        assert_alike(compiled, program, counted(3), counted(3))
+
+
+def test_strides_and_offsets_of_inputs_are_symbols():
+    def program(x, y):
+        y.add_(1)
+        return x + 1
+
+    def overlapping(start):
+        base = counted(64)
+        return base.as_strided((2, 3), (5, 1)), base[start : start + 6].view(2, 3)
+
+    compiled = pipeline(program, *overlapping(7), sizes="symbolic", views="copy")
+    for start in (3, 7, 30):
+        assert_alike(compiled, program, *overlapping(start))
+
+
+def test_where_a_view_is_tried_out_the_storage_stays():
+    def program(x):
+        y = x + 1
+        y.view(torch.int64)
+        return y.add_(1)
+
+    x = counted(3).as_strided((2, 2, 2), (0, 1, 1))
+    assert_alike(pipeline(program, x, sizes="symbolic"), program, x)
 
 
 def test_a_graph_in_which_a_tensor_is_copied_to_itself_has_symbols_too():
