@@ -398,19 +398,16 @@ def _differentiable(node: fx.Node, copy: fx.Node) -> None:
 # --- the call -------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class Trained:
     """A compiled pure graph, and the epilogue; None if there is none.
 
     `grad` says whether gradients are on after the call; None if the graph does not switch them.
     """
 
-    def __init__(
-        self,
-        compiled: Callable[..., Any] | None,
-        epilogue: fx.GraphModule | None,
-        grad: bool | None = None,
-    ) -> None:
-        self.compiled, self.epilogue, self.grad = compiled, epilogue, grad
+    compiled: Callable[..., Any] | None
+    epilogue: fx.GraphModule | None
+    grad: bool | None = None
 
     def __call__(self, inputs: list[Any]) -> Any:
         """Run on these inputs, and clear the list."""

@@ -16,7 +16,8 @@ import contextlib
 import gc
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 from unittest import mock
 
 import torch
@@ -64,6 +65,7 @@ def without_collections() -> Iterator[None]:
 _log = logging.getLogger(__name__)
 
 
+@dataclass(slots=True, eq=False)
 class Observed:
     """A compiled graph whose first run is an observed run of `pure`; None for no such run.
 
@@ -72,21 +74,13 @@ class Observed:
     a call frees its inputs, as AOTAutograd requires; then the first run always completes on `pure`.
     """
 
-    MOST_COMPILATIONS = 4
+    compiled: Runnable
+    pure: fx.GraphModule | None  # None once a run has shown that the metadata is true
+    given: fx.GraphModule
+    again: Callable[[], Runnable | None] | None
+    frees: bool
 
-    def __init__(
-        self,
-        compiled: Runnable,
-        pure: fx.GraphModule | None,
-        given: fx.GraphModule,
-        again: Callable[[], Runnable | None] | None,
-        *,
-        frees: bool = False,
-    ) -> None:
-        self.compiled = compiled
-        # None once a run has shown that the metadata is true.
-        self.pure = pure
-        self.again, self.given, self.frees = again, given, frees
+    MOST_COMPILATIONS: ClassVar = 4
 
     def __call__(self, inputs: list[Any]) -> Any:
         """Run on these inputs, and clear the list."""
