@@ -174,22 +174,6 @@ def clamps_others(compiled: Compile) -> Any:
 
 
 @to_compare
-def writes_a_view_of_a_leaf(compiled: Compile) -> Any:
-    weight = torch.ones(4, 4, requires_grad=True)
-
-    @compiled
-    def call(x: Tensor) -> Tensor:
-        view = weight.t()
-        with torch.no_grad():
-            view[0].mul_(0.5)
-        return x @ weight
-
-    for _ in range(CALLS):
-        call(torch.ones(2, 4)).sum().backward()
-    return [weight, weight.grad]
-
-
-@to_compare
 def writes_to_a_part(compiled: Compile) -> Any:
     """The gradient of the written part is no view of the gradient of the whole."""
     weight = torch.ones(2, 3, requires_grad=True)
@@ -301,23 +285,6 @@ def writes_one_half(compiled: Compile) -> Any:
     for _ in range(CALLS):  # each tensor from `data` has its own version counter
         call(base.data[:4], base.data[4:], weight).sum().backward()
     return [weight.grad, base]
-
-
-# --- the rest -------------------------------------------------------------------------------------
-
-
-@to_compare
-def data_dependent(compiled: Compile) -> Any:
-    @compiled
-    def call(x: Tensor) -> Tensor:
-        z = x[x > 0] * 2
-        z.mul_(3)
-        return z.sum()
-
-    x = torch.tensor([1.0, -1.0, 2.0], requires_grad=True)
-    for _ in range(CALLS):
-        call(x).backward()
-    return x.grad
 
 
 # --- operators that keep their operands -----------------------------------------------------------

@@ -227,6 +227,17 @@ clamps_weights(x, w): with_weights(3), with_weights(3)
         w.clamp_(1.5, 2.5)
     return (x * w).sum()
 
+writes_a_view_of_a_leaf(x, w): *[with_weights(4, 3)] * 3
+    view = w.view(3, 1).t()
+    with torch.no_grad():
+        view[0].mul_(0.5)
+    return x @ w
+
+chooses_by_data(x): *[computed(torch.tensor([1.0, -1.0, 2.0]).requires_grad_())] * 3
+    z = x[x > 0] * 2
+    z.mul_(3)
+    return z.sum()
+
 decides(x, w): with_weights(3), with_weights(3)
     y = x * w
     y[1:].logical_not_()
