@@ -19,6 +19,7 @@ from aliasproof.reference_pass.calls.copied_operands import on_copies
 from aliasproof.reference_pass.calls.nested import tensors_in
 from aliasproof.reference_pass.eager.layout_conditions import no_use_of_location
 from aliasproof.reference_pass.pipeline import NOOP_RULES
+from tests.reference_pass.conftest import KEPT
 from tests.reference_pass.graphs import X, Y, graph_of
 from tests.reference_pass.scene import assert_alike, counted, names, programs_of
 
@@ -185,19 +186,6 @@ def test_a_copy_of_a_storage_that_ends_in_a_part_of_an_element_is_not_made(views
 # --- opaque calls may keep their arguments, and return them later ---------------------------------
 
 
-KEPT: list[torch.Tensor] = []  # the operand of the first call of `cached`
-
-
-@torch.library.custom_op("aliasproof_keeping::kept", mutates_args=())
-def kept(x: torch.Tensor) -> torch.Tensor:
-    KEPT.append(x)
-    return x.sum()
-
-
-kept.register_fake(lambda x: x.new_empty(()))
-KEEPS = torch.ops.aliasproof_keeping.kept.default
-
-
 @pytest.fixture(scope="module", autouse=True)
 def library():
     """An operator that returns the operand of its first call, against its schema."""
@@ -248,15 +236,17 @@ def test_a_wrong_statement_is_found_when_the_graph_runs():
         made(torch.ones(3))
 
 
-def test_an_operator_that_keeps_what_it_was_given_is_found_at_once():
-    KEPT.clear()
-    program = functionalize(lambda x: kept(x * 2) + 1, torch.ones(3))
-    made = plan_memory(program, non_aliasing=[KEEPS], check_non_aliasing=True)
+def test_an_operator_that_keeps_what_it_was_given_is_found_at_once(keeping):
+    program = functionalize(lambda x: keeping.store(x * 2) + 1, torch.ones(3))
+    stated = [keeping.store.default]
+    made = plan_memory(program, non_aliasing=stated, check_non_aliasing=True)
     with pytest.raises(Broken, match="keeps what it was given"):
         made(torch.ones(3))
 
 
-@pytest.mark.parametrize("wrong", [["aten.mul"], KEEPS, [torch.ops.aten.mul], None])
+@pytest.mark.parametrize(
+    "wrong", [["aten.mul"], ops.add_both.default, [torch.ops.aten.mul], None]
+)
 def test_what_is_no_operator_is_refused(wrong):
     with pytest.raises(Refused, match="give a list of operators"):
         plan_memory(functionalize(lambda x: x + 1, torch.ones(3)), non_aliasing=wrong)

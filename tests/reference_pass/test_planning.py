@@ -43,6 +43,7 @@ from aliasproof.reference_pass.planning.timeline import (
     peaks,
 )
 from benchmarks.models import bytes_of
+from tests.reference_pass.conftest import KEPT
 from tests.reference_pass.graphs import calling
 from tests.reference_pass.scene import assert_alike, assert_right, names, programs_of, violations
 
@@ -404,24 +405,15 @@ def test_a_returned_result_without_elements_is_no_input():
 # --- locations of results -------------------------------------------------------------------------
 
 
-def test_a_copy_of_what_a_call_keeps_stays_a_copy():
-    kept: list[torch.Tensor] = []
-
-    @torch.library.custom_op("planned_calls::keep", mutates_args=())
-    def keep(x: torch.Tensor) -> torch.Tensor:
-        kept[:] = [x]
-        return x.sum()
-
-    keep.register_fake(lambda x: x.new_empty(()))
-
+def test_a_copy_of_what_a_call_keeps_stays_a_copy(keeping):
     def program(x):
         a = x + 1
-        total = keep(a)
+        total = keeping.store(a)
         return a.clone(), total
 
     planned = plan_memory(functionalize(program, ONE), ONE)
     result, _ = planned(ONE)
-    assert result.data_ptr() != kept[0].data_ptr()
+    assert result.data_ptr() != KEPT[0].data_ptr()
 
 
 def test_a_small_result_does_not_keep_a_large_operand_where_the_peak_rises():
