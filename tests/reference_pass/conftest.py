@@ -15,6 +15,7 @@ from aliasproof.reference_pass.candidates import How
 from aliasproof.reference_pass.pipeline import functionalize, metadata_is_true, reinplace
 from aliasproof.reference_pass.reinplace import decisions
 from aliasproof.targets.target import Function
+from tests.reference_pass.graphs import calls_of
 from tests.reference_pass.scene import violations
 
 
@@ -27,10 +28,7 @@ class Reinplaced:
     @property
     def calls(self) -> list[str]:
         """The calls of the graph, as `add_.Tensor`."""
-        nodes = self.graph_module.graph.nodes
-        return [
-            str(node.target).removeprefix("aten.") for node in nodes if node.op == "call_function"
-        ]
+        return calls_of(self.graph_module)
 
     @property
     def how(self) -> dict[str, How | None]:

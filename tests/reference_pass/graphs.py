@@ -48,6 +48,12 @@ def calling(function: Callable[..., Any], inputs: int = 1) -> fx.GraphModule:
     return fx.GraphModule({}, graph)
 
 
+def calls_of(graph_module: fx.GraphModule) -> list[str]:
+    """The calls of a graph, as `add_.Tensor`."""
+    called = [node for node in graph_module.graph.nodes if node.op == "call_function"]
+    return [str(node.target).removeprefix("aten.") for node in called]
+
+
 X, Y, Z, W = (NthValue(number) for number in range(4))
 
 GRID = torch.arange(24.0).view(4, 6)

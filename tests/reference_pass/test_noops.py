@@ -15,6 +15,7 @@ from aliasproof.reference_pass.planning.noops import (
     same_metadata,
     view_is_not_returned,
 )
+from tests.reference_pass.graphs import calls_of
 from tests.reference_pass.scene import names, programs_of, violations
 
 aten = torch.ops.aten
@@ -26,14 +27,6 @@ def calls_left(program, *inputs: Tensor) -> list[str]:
         RemoveNoOps(*inputs)(graph_module)
     assert violations(program, inputs, lambda *_: graph_module) == []
     return calls_of(graph_module)
-
-
-def calls_of(graph_module: fx.GraphModule) -> list[str]:
-    return [
-        str(node.target).removeprefix("aten.")
-        for node in graph_module.graph.nodes
-        if node.op == "call_function"
-    ]
 
 
 X = torch.arange(1.0, 7)

@@ -244,9 +244,7 @@ def test_an_operator_that_keeps_what_it_was_given_is_found_at_once(keeping):
         made(torch.ones(3))
 
 
-@pytest.mark.parametrize(
-    "wrong", [["aten.mul"], ops.add_both.default, [torch.ops.aten.mul], None]
-)
+@pytest.mark.parametrize("wrong", [["aten.mul"], ops.add_both.default, [torch.ops.aten.mul], None])
 def test_what_is_no_operator_is_refused(wrong):
     with pytest.raises(Refused, match="give a list of operators"):
         plan_memory(functionalize(lambda x: x + 1, torch.ones(3)), non_aliasing=wrong)
