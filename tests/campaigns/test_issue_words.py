@@ -11,7 +11,7 @@ from aliasproof.campaigns.publish.reproducer import headline
 from aliasproof.ir.ordinary_syntax import with_short_names
 from aliasproof.oracles.values import OTHER_ZERO
 from aliasproof.oracles.verdict import Violation
-from tests.campaigns.test_user_level import CLEARED, PRINTED, RAISES, SHOWN, found
+from tests.campaigns.test_confirmation import CLEARED, PRINTED, RAISES, SHOWN, found
 from tests.short_programs import program_of, view
 
 ERROR: Any = {"oracle": "errors", "kind": RAISES.kind, "evidence": RAISES.evidence}

@@ -1,20 +1,29 @@
 """A violation that vanishes while a bug is patched is that bug; a remaining one is another bug."""
 
+from collections.abc import Callable
+from dataclasses import replace
+
 import pytest
 import torch
 
-from aliasproof.campaigns.failure.failure import Failure
-from aliasproof.campaigns.failure.recognition import explaining_bugs, recognised
+from aliasproof.campaigns.failure.failure import Failure, Kept
+from aliasproof.campaigns.failure.recognition import (
+    cause_of,
+    explaining_bugs,
+    has_cause,
+    recognised,
+)
 from aliasproof.campaigns.failure.reduction import reduce_failure
 from aliasproof.campaigns.run.gate import release
 from aliasproof.corpus.bug_files import known_bugs
+from aliasproof.ir.execution import glue
 from aliasproof.ir.program import Program
 from aliasproof.judge.attribution import Symptom
 from aliasproof.judge.examination import examine
 from aliasproof.judge.trial import Case
 from aliasproof.targets.registry import target as target_named
 from aliasproof.targets.user_names import grant
-from tests.short_programs import program_of, view
+from tests.short_programs import known_bug, program_of, view
 
 VERSION = release()
 
@@ -150,3 +159,56 @@ def test_the_evidence_of_a_known_bug_is_its_minimal_program(program) -> None:
     assert reduced.program == known_bugs()["expand-inverse"].program
     assert (reduced.original, reduced.seed, reduced.tried) == (drawn, 7, 0)
     assert reduced.violation.kind == "wrong value"
+
+
+# --- causes ---------------------------------------------------------------------------------------
+
+
+WRONG = Symptom("functionalize", "values", "wrong value")
+EXPAND, UNFOLD = "expand-inverse", "unfold-inverse"
+
+
+def returning_inputs(bug: str) -> Program:
+    program = known_bugs()[bug].program
+    return replace(program, outputs=tuple(view.name for view in program.inputs))
+
+
+@known_bug
+def test_the_known_bug_is_told_by_few_compiles() -> None:
+    assert cause_of(returning_inputs(EXPAND), WRONG) == EXPAND
+    assert has_cause(returning_inputs(EXPAND), WRONG, EXPAND)
+    assert not has_cause(returning_inputs(EXPAND), WRONG, "")
+
+
+@known_bug
+def test_a_candidate_that_shows_another_bug_is_not_interesting() -> None:
+    kept = Kept(WRONG, cause=UNFOLD)
+    assert Kept(WRONG).grade(returning_inputs(EXPAND)) == 1
+    assert kept.grade(returning_inputs(EXPAND)) == 0
+
+
+@known_bug
+def test_a_bug_that_another_patch_prevents_too_is_told_apart() -> None:
+    # Two conditions of one pattern: with either patch, the pattern is not applied at all.
+    cause, wrong = "attention-mask-of-numbers", Symptom("inductor-fx", "values", "wrong value")
+    over_last = known_bugs()[cause].program
+    calls = [
+        replace(call, args=(call.args[0], 0, *call.args[2:])) if "softmax" in call.op else call
+        for call in over_last.instructions
+    ]
+    over_first = replace(over_last, instructions=tuple(calls))
+    assert has_cause(over_last, wrong, cause)
+    assert not has_cause(over_first, wrong, cause)
+
+
+@known_bug
+def test_what_no_patch_removes_has_no_known_cause() -> None:
+    both = glue([returning_inputs(EXPAND), returning_inputs(UNFOLD)]).program
+    assert cause_of(both, WRONG) is None
+    assert cause_of(returning_inputs(EXPAND), Symptom("identity", "values", "wrong value")) is None
+
+
+@known_bug
+def test_a_target_of_ours_has_no_excuse(program: Callable[..., Program]) -> None:
+    given = program("v0 = aten.neg.default(x0)\nreturn (v0,)", (4,))
+    assert cause_of(given, Symptom("reference", "values", "wrong value")) is None

@@ -1,15 +1,25 @@
-"""A shard is a pure function of its description; its failures reduce to the same each time."""
+"""A shard is a function of its description; the loop of a campaign, and its outcome."""
 
+import os
+import signal
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from aliasproof.campaigns.failure.failure import Failure
 from aliasproof.campaigns.failure.reduction import reduce_failure
+from aliasproof.campaigns.run.campaign import Campaign, Parts
+from aliasproof.campaigns.run.fuzz import fuzz
 from aliasproof.campaigns.run.shard import Statistics, run_shard
-from aliasproof.campaigns.store.plan import Shard
+from aliasproof.campaigns.run.worker_calls import CACHE, cleaned_worker
+from aliasproof.campaigns.store import plan
+from aliasproof.campaigns.store.plan import PROGRAMS_PER_SHARD, Plan, Shard
+from aliasproof.corpus.bug_files import known_bugs
+from aliasproof.judge.trial import Spent
+from aliasproof.processes.pool import Pool
 
 
 def test_a_shard_gives_the_same_twice() -> None:
@@ -71,3 +81,79 @@ def test_statistics_add_up() -> None:
     assert total.programs == 6
     assert total.instructions.kept == one.instructions.kept + other.instructions.kept
     assert total.spent.target == one.spent.target + other.spent.target
+
+
+# --- the outcome ----------------------------------------------------------------------------------
+
+
+def test_known_bugs_are_listed_the_most_frequent_first(tmp_path: Path) -> None:
+    campaign = Campaign(Plan(("aot",)), tmp_path)
+    campaign.known.update({"as-strided-of-new-base": 1, "lost-strides": 3})
+    listed: Any = campaign.to_json()["known bugs"]
+    first, second = listed
+    assert first == {
+        "identifier": "lost-strides",
+        "title": known_bugs()["lost-strides"].title,
+        "link": "https://github.com/pytorch/pytorch/issues/133512",
+        "attributed": "by patching it",
+        "violations": 3,
+    }
+    assert (second["violations"], second["attributed"]) == (1, "by its signature")
+
+
+def test_the_seconds_of_each_target_are_listed_by_part(tmp_path: Path) -> None:
+    campaign = Campaign(Plan(("aot",)), tmp_path, {"aot": Statistics(spent=Spent(target=2.04))})
+    rest = dict.fromkeys(("generation", "eager", "oracles", "graphs"), 0.0)
+    assert campaign.to_json()["seconds by target"] == {"aot": rest | {"target": 2.0}}
+
+
+@pytest.mark.parametrize(
+    ("parts", "share"),
+    [
+        (Parts(), 0.0),
+        (Parts(searching=7.0, reducing=3.0), 0.3),
+        (Parts(searching=2.0, recognizing=1.0, reducing=1.0, confirming=1.0, compiling=1.0), 0.5),
+    ],
+)
+def test_the_share_after_the_search(parts: Parts, share: float) -> None:
+    assert parts.after_search == pytest.approx(share)
+
+
+# --- the loop -------------------------------------------------------------------------------------
+
+
+def test_a_campaign_ends_late_rather_than_without_a_finding(monkeypatch, tmp_path):
+    monkeypatch.setattr(plan, "FIRST_CUTS", ())  # the first program is seldom wrong
+    campaign = fuzz(Plan(("aot",), seconds=0.1, workers=1), tmp_path / "run")
+    # On a slow machine, a second shard begins before the first one has a result.
+    assert campaign.total.programs in (PROGRAMS_PER_SHARD, 2 * PROGRAMS_PER_SHARD)
+    seen = {*campaign.known}
+    assert {finding.known for finding in campaign.findings.values()} == seen != set()
+
+
+@pytest.mark.parametrize("presses", [1, 2])
+def test_ctrl_c_does_not_break_a_step(presses, monkeypatch, tmp_path):
+    submit = Pool.submit
+    scheduled: list[Any] = []
+
+    def interrupted(*args: Any, **kwargs: Any) -> Any:
+        for _ in range(presses if not scheduled else 0):
+            os.kill(os.getpid(), signal.SIGINT)
+        scheduled.append(submit(*args, **kwargs))
+        return scheduled[-1]
+
+    monkeypatch.setattr(Pool, "submit", interrupted)
+    before = signal.getsignal(signal.SIGINT)
+    campaign = fuzz(Plan(("identity",), programs=1000, workers=1), tmp_path / "run")
+    assert campaign.interrupted
+    assert scheduled, "the step that it came in went on"
+    assert campaign.statistics["identity"].programs < 1000
+    assert (tmp_path / "run" / "run.json").exists()
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_a_process_that_is_no_worker_deletes_no_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv(CACHE, str(tmp_path))
+    with cleaned_worker():
+        pass
+    assert tmp_path.is_dir()

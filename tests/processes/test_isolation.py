@@ -1,13 +1,11 @@
-"""Isolated processes. For a device, they are not forked, as CUDA requires.
-
-The tests use a second CPU, which needs no GPU.
-"""
+"""Isolated processes, which are not forked for a device (here a second CPU); and Ctrl-C."""
 
 import inspect
 import io
 import multiprocessing
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -19,6 +17,7 @@ from aliasproof import judge
 from aliasproof.campaigns.run import shard
 from aliasproof.campaigns.run.executor import start_pool
 from aliasproof.processes import forked, isolation
+from aliasproof.processes.interrupts import sigint_deferred, sigint_ignored_by_children
 from aliasproof.processes.isolation import Isolated, Limits
 from aliasproof.processes.outcome import Returned
 
@@ -103,3 +102,36 @@ def test_frames_that_each_run_has_are_left_out_of_a_stack() -> None:
     lines = [f'  File "{file}", line 1 in f' for file in (*own, "a_pass.py")]
     stack = io.StringIO("\n".join(lines))
     assert [frame.file for frame in forked._read(stack)] == ["a_pass.py"]
+
+
+# --- Ctrl-C ---------------------------------------------------------------------------------------
+
+
+def interrupted(steps: list[str]) -> None:
+    with sigint_deferred():
+        signal.raise_signal(signal.SIGINT)
+        steps.append("after it")
+
+
+def test_ctrl_c_that_is_deferred_is_raised_at_the_end() -> None:
+    steps: list[str] = []
+    with pytest.raises(KeyboardInterrupt):
+        interrupted(steps)
+    assert steps == ["after it"]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_ctrl_c_while_a_process_starts_is_for_this_process_alone() -> None:
+    with pytest.raises(KeyboardInterrupt), sigint_ignored_by_children():
+        signal.raise_signal(signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, set())
+    with sigint_ignored_by_children():
+        child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(0.5)"])
+    child.send_signal(signal.SIGINT)
+    assert child.wait() == 0
+
+
+def test_without_ctrl_c_nothing_is_raised() -> None:
+    with sigint_deferred():
+        pass
