@@ -1,4 +1,4 @@
-"""Wrong targets, which show that each result is compared, and the check that a target is right."""
+"""Wrong targets, which show that each result is compared; right ones; a check that these are."""
 
 from collections.abc import Sequence
 
@@ -9,6 +9,8 @@ from aliasproof.oracles.check_result import Check
 from aliasproof.oracles.judge import ON_GRAPHS
 from aliasproof.oracles.verdict import Verdict
 from aliasproof.targets.target import Build, Function
+
+SAFE = ("functionalize", "fx-reinplace", "aot", "aot-epilogue", "identity")
 
 
 def stale(function: Function, inputs: Sequence[torch.Tensor]) -> Build:

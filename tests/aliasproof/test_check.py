@@ -21,9 +21,7 @@ from aliasproof.reports.side_by_side import rows, value_text
 from aliasproof.targets import identity, second_calls
 from aliasproof.targets.registry import TARGETS
 from aliasproof.targets.target import Build, Target
-from tests.aliasproof.planted_targets import places
-
-SAFE = ("functionalize", "fx-reinplace", "aot", "aot-epilogue", "identity")
+from tests.aliasproof.planted_targets import SAFE, places
 
 
 def eager_outputs(found: Check) -> list[str]:

@@ -12,10 +12,7 @@ from aliasproof.oracles.contract import Contract
 from aliasproof.oracles.verdict import Verdict
 from aliasproof.targets.registry import TARGETS
 from aliasproof.targets.target import Build, Function, Target
-from tests.aliasproof.planted_targets import judged_equal, losing, places
-
-SAFE = ("functionalize", "fx-reinplace", "aot", "aot-epilogue", "identity")
-
+from tests.aliasproof.planted_targets import SAFE, judged_equal, losing, places
 
 # --- operators ------------------------------------------------------------------------------------
 
