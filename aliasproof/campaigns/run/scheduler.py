@@ -47,25 +47,6 @@ class FoundFailure(NamedTuple):
     number: int
 
 
-@dataclass(slots=True, eq=False)
-class _Asked:
-    """A reduction that a shard asked for."""
-
-    number: int
-    ticket: Ticket
-
-    @property
-    def failure(self) -> AnyFailure:
-        assert isinstance(self.ticket.work, KeptFailure)
-        return self.ticket.work.failure
-
-
-class _Attempt(NamedTuple):
-    shard: Shard
-    number: int
-    ticket: Ticket
-
-
 class _Suspects(NamedTuple):
     """Programs of a shard, one or a group, that a worker was running when it ended."""
 
@@ -95,9 +76,9 @@ class Scheduler:
     _next: Shard | None = None
     _scheduled: int = 0
     _frequent: FrequentBugs = field(default_factory=FrequentBugs)
-    _queue: deque[_Attempt] = field(default_factory=deque)
+    _queue: deque[Ticket[Shard]] = field(default_factory=deque)
     _numbers: Iterator[int] = field(default_factory=itertools.count)
-    _reductions: list[_Asked] = field(default_factory=list)
+    _reductions: list[Ticket[KeptFailure]] = field(default_factory=list)
     # Latent failures that wait, each with the number of shards that go first.
     _latent: deque[tuple[int, KeptFailure]] = field(default_factory=deque)
     _violations: Counter[Hashable] = field(default_factory=Counter)
@@ -121,7 +102,7 @@ class Scheduler:
     @property
     def is_due(self) -> bool:
         """Whether the first shard is under way, or the first reduced failure of a bucket."""
-        failures = [asked.failure for asked in self._reductions]
+        failures = [ticket.work.failure for ticket in self._reductions]
         buckets = {it.bucket for it in failures if is_waited_for(it)}
         return bool(buckets - self._reduced or (self._queue and not self.campaign.total.programs))
 
@@ -132,13 +113,13 @@ class Scheduler:
     @property
     def can_take(self) -> bool:
         """Whether a result is there."""
-        reduced = any(asked.ticket.outcome is not None for asked in self._reductions)
+        reduced = any(ticket.outcome is not None for ticket in self._reductions)
         return self._can_take_shard or reduced
 
     @property
     def _can_take_shard(self) -> bool:
         # Only the first shard counts: this makes the order independent of timing.
-        return bool(self._queue) and self._queue[0].ticket.outcome is not None
+        return bool(self._queue) and self._queue[0].outcome is not None
 
     def fill(self) -> bool:
         """Schedule shards. Returns False if the search is over."""
@@ -156,7 +137,7 @@ class Scheduler:
             # judges at least one shard, however long its start takes.
             if self._scheduled and self._time_is_up() and not self.tasks.has_result(shard):
                 break
-            self._queue.append(self._attempt(shard))
+            self._queue.append(self.tasks.run_shard(shard))
             self._scheduled += 1
             self._next = next(self._shards, None)
         # While findings wait for confirmation, the campaign uses the rest of its time.
@@ -172,11 +153,8 @@ class Scheduler:
         no worker waits for a shard or a reduction that takes long.
         """
         workers = self.tasks.executor.workers
-        tickets = [
-            *(attempt.ticket for attempt in self._queue),
-            *(asked.ticket for asked in self._reductions),
-        ]
-        undone = sum(ticket.outcome is None for ticket in tickets)
+        undone = sum(it.outcome is None for it in self._queue)
+        undone += sum(it.outcome is None for it in self._reductions)
         waiting = len(self._queue)
         return waiting < 2 * workers or (undone < workers and waiting < DONE_EARLY)
 
@@ -192,10 +170,10 @@ class Scheduler:
             if len(self._queue) < waiting:  # no further attempt was queued
                 self._frequent.take()
             return failure
-        for asked in self._reductions:
-            if asked.ticket.outcome is not None:
-                self._reductions.remove(asked)
-                found = self._take_reduction(asked)
+        for ticket in self._reductions:
+            if ticket.outcome is not None:
+                self._reductions.remove(ticket)
+                found = self._take_reduction(ticket)
                 self.campaign.reducing = len(self._reductions)
                 return found
         self.tasks.executor.wait(POLL)
@@ -207,40 +185,37 @@ class Scheduler:
             return False
         # A campaign ends on time, so its last seconds are for failures and findings that wait.
         found_waits = self.others_wait or any(
-            not asked.failure.symptom.latent for asked in self._reductions
+            not ticket.work.failure.symptom.latent for ticket in self._reductions
         )
         drawing = DRAWING_IF_DUE if self.is_due else DRAWING if found_waits else 1.0
         return self.elapsed > seconds - min(seconds * (1 - drawing), ENOUGH)
 
     # --- shards ---
 
-    def _attempt(self, shard: Shard, number: int = 1) -> _Attempt:
-        return _Attempt(shard, number, self.tasks.run_shard(shard, number))
-
-    def _take_shard(self, attempt: _Attempt) -> FoundFailure | None:
-        result = attempt.ticket.outcome
-        self.campaign.add_outcome(attempt.shard, result)
+    def _take_shard(self, ticket: Ticket[Shard]) -> FoundFailure | None:
+        result = ticket.outcome
+        self.campaign.add_outcome(ticket.work, result)
         if isinstance(result, WorkerEnd):
-            return self._handle_end(attempt, result)
+            return self._handle_end(ticket, result)
         if isinstance(result, Mistake):
             return None
-        for kept in self.tasks.store.failures(attempt.ticket.name):
+        for kept in self.tasks.store.failures(ticket.name):
             if kept.failure.known is not None:
                 self.campaign.known[kept.failure.known] += 1
                 self._frequent.hit([kept.failure.known])
             self._reduce(kept)
-        return self._died_together(attempt)
+        return self._died_together(ticket)
 
-    def _handle_end(self, attempt: _Attempt, end: WorkerEnd) -> FoundFailure | None:
+    def _handle_end(self, ticket: Ticket[Shard], end: WorkerEnd) -> FoundFailure | None:
         """Run the rest of a shard whose worker died or hung. The program at fault is a failure."""
-        shard, suspects = attempt.shard, end.suspects
+        shard, suspects = ticket.work, end.suspects
         key = _Suspects(shard.language, shard.target, shard.seed, suspects)
         ends = self._ends.setdefault(key, [])
         ends.append(end)
         alone = len(suspects) == 1
         enough = TRIES_IF_FROM_OUTSIDE if end.outside or not suspects else TRIES if alone else 1
         if sum(earlier.outside == end.outside for earlier in ends) < enough:  # not often enough yet
-            self._queue.appendleft(self._attempt(shard, attempt.number + 1))
+            self._queue.appendleft(self.tasks.run_shard(shard, ticket.number + 1))
             return None
         if not suspects:
             self.campaign.add_outcome(shard, Mistake(f"{end.kind} at its start"))
@@ -249,7 +224,7 @@ class Scheduler:
             rest = replace(shard, skip=shard.skip | {*suspects})
         else:  # one by one, to find which of them it was
             rest = replace(shard, group=1, suspects=suspects)
-        self._queue.appendleft(self._attempt(rest))  # first, so that the order stays
+        self._queue.appendleft(self.tasks.run_shard(rest))  # first, so that the order stays
         if not alone:
             return None
         failure = failure_of_end(shard, suspects, end)
@@ -258,22 +233,22 @@ class Scheduler:
             return None
         # It counts as a program of the campaign, like those that did not end their worker.
         self.campaign.add_deadly(shard.target)
-        return self._death(attempt, failure)
+        return self._death(ticket, failure)
 
-    def _died_together(self, attempt: _Attempt) -> FoundFailure | None:
+    def _died_together(self, ticket: Ticket[Shard]) -> FoundFailure | None:
         """The failure of programs that ended a worker as a group, while none does by itself."""
-        shard = attempt.shard
+        shard = ticket.work
         if not shard.suspects or shard.skip & {*shard.suspects}:
             return None
         together = _Suspects(shard.language, shard.target, shard.seed, shard.suspects)
         end = self._ends[together][-1]
         failure = failure_of_end(shard, shard.suspects, end)
-        return None if failure is None else self._death(attempt, failure)
+        return None if failure is None else self._death(ticket, failure)
 
-    def _death(self, attempt: _Attempt, failure: AnyFailure) -> FoundFailure | None:
-        kept = self.tasks.store.keep_failure(attempt.ticket.name, failure)
+    def _death(self, ticket: Ticket[Shard], failure: AnyFailure) -> FoundFailure | None:
+        kept = self.tasks.store.keep_failure(ticket.name, failure)
         if not self.tasks.isolating:
-            reason = f"each candidate could end its process on {attempt.shard.device}"
+            reason = f"each candidate could end its process on {ticket.work.device}"
             return _unreduced_failure(kept, reason, next(self._numbers))
         self._reduce(kept)
         return None
@@ -296,15 +271,14 @@ class Scheduler:
             self._submit(kept)
 
     def _submit(self, kept: KeptFailure) -> None:
-        self._reductions.append(_Asked(next(self._numbers), self.tasks.reduce(kept)))
+        self._reductions.append(self.tasks.reduce(kept, next(self._numbers)))
         self.campaign.reducing = len(self._reductions)
 
-    def _take_reduction(self, asked: _Asked) -> FoundFailure | None:
-        kept, result = asked.ticket.work, asked.ticket.outcome
-        assert isinstance(kept, KeptFailure)
+    def _take_reduction(self, ticket: Ticket[KeptFailure]) -> FoundFailure | None:
+        kept, result = ticket.work, ticket.outcome
         failure = kept.failure
         if isinstance(result, WorkerEnd):
-            self._reductions.append(_Asked(asked.number, self.tasks.reduce(kept)))
+            self._reductions.append(self.tasks.reduce(kept, ticket.number))
             return None
         self.campaign.deaths += len(kept.deaths)
         what = f"reduction of {failure.symptom.kind} from shard {failure.seed}"
@@ -316,7 +290,7 @@ class Scheduler:
         self.campaign.spent.reducing += result.seconds
         if result.reduced is None and failure.ends_process:
             reason = "it does not end a new process in this way"
-            return _unreduced_failure(kept, reason, asked.number)
+            return _unreduced_failure(kept, reason, ticket.number)
         if result.documented:
             self.campaign.add_documented(kept.target)
             return None
@@ -330,7 +304,7 @@ class Scheduler:
             if self.campaign.plan.past_known:
                 return None
         self._reduced.add(failure.bucket)
-        return FoundFailure(result.reduced, kept, asked.number)
+        return FoundFailure(result.reduced, kept, ticket.number)
 
 
 def _unreduced_failure(kept: KeptFailure, reason: str, number: int) -> FoundFailure:

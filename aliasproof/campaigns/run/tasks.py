@@ -10,7 +10,7 @@ import itertools
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from aliasproof.campaigns.failure.codec import decoded, encoded
 from aliasproof.campaigns.failure.failure import AnyFailure
@@ -41,13 +41,18 @@ TRIES_OF_REDUCTION_IF_FROM_OUTSIDE = 20
 _Suspicion: TypeAlias = tuple[Symptom, int, Program]
 ShardOutcome: TypeAlias = ShardResult | WorkerEnd | Mistake
 ReductionOutcome: TypeAlias = Reduction | WorkerEnd | Mistake
+W = TypeVar("W", Shard, KeptFailure)
 
 
-@dataclass(slots=True)
-class Ticket:
-    """A task that was scheduled. `outcome` is None until it is done."""
+@dataclass(slots=True, eq=False)
+class Ticket(Generic[W]):
+    """A task that was scheduled: the `number`-th attempt at a shard, or the `number`-th reduction.
 
-    work: Shard | KeptFailure
+    `outcome` is None until it is done.
+    """
+
+    work: W
+    number: int
     name: str
     outcome: Any = None
 
@@ -112,7 +117,7 @@ class Tasks:
     folder: RunFolder
     executor: Executor
     isolating: bool = False
-    _running: dict[int, Ticket] = field(default_factory=dict)
+    _running: dict[int, Ticket[Any]] = field(default_factory=dict)
     _numbers: Iterator[int] = field(default_factory=itertools.count)
 
     # --- start a task, or take its result from the store ---
@@ -121,8 +126,8 @@ class Tasks:
         """Whether the first attempt at a shard need not run."""
         return self.store.result(task_name(shard, 1)) is not None
 
-    def run_shard(self, shard: Shard, attempt: int = 1) -> Ticket:
-        ticket = Ticket(shard, task_name(shard, attempt))
+    def run_shard(self, shard: Shard, attempt: int = 1) -> Ticket[Shard]:
+        ticket = Ticket(shard, attempt, task_name(shard, attempt))
         stored = self.store.result(ticket.name)
         if stored is not None:
             failures = [kept.failure for kept in self.store.failures(ticket.name)]
@@ -131,8 +136,8 @@ class Tasks:
             self._submit(ticket)
         return ticket
 
-    def reduce(self, kept: KeptFailure) -> Ticket:
-        ticket = Ticket(kept, kept.task)
+    def reduce(self, kept: KeptFailure, number: int) -> Ticket[KeptFailure]:
+        ticket = Ticket(kept, number, kept.task)
         stored = self.store.reduction(kept)
         if stored is not None:
             ticket.outcome = self.store.checked(self._reduction_outcome, stored)
@@ -140,7 +145,7 @@ class Tasks:
             self._submit(ticket)
         return ticket
 
-    def _submit(self, ticket: Ticket) -> None:
+    def _submit(self, ticket: Ticket[Any]) -> None:
         number, work = next(self._numbers), ticket.work
         self._running[number] = ticket
         if isinstance(work, Shard):
@@ -173,7 +178,7 @@ class Tasks:
             ticket.outcome = result
 
     def _keep_reduction(
-        self, ticket: Ticket, kept: KeptFailure, result: Reduction | WorkerEnd | Mistake
+        self, ticket: Ticket[Any], kept: KeptFailure, result: Reduction | WorkerEnd | Mistake
     ) -> None:
         if isinstance(result, WorkerEnd):
             ticket.work = kept = self.store.keep_death(kept, result.kind)
