@@ -12,7 +12,7 @@ from aliasproof.reports.console import notes, print_notes, progress_bar, results
 from aliasproof.reports.listings import print_sites
 
 if TYPE_CHECKING:  # it imports torch
-    from aliasproof.campaigns.run.fired_sites import FiredSites
+    from aliasproof.campaigns.run.shard import Statistics
 
 DEFAULT = "inductor-fx"
 
@@ -60,20 +60,21 @@ def sites(
     if not notes().is_terminal:
         first = f"running {programs} programs, then " if run is None and programs else ""
         print_notes([f"{first}reading the sites of torch: about a minute"])
-    from aliasproof.campaigns.run.fired_sites import FiredSites, fired_sites
+    from aliasproof.campaigns.run.fired_sites import fired_sites, sites_json
+    from aliasproof.campaigns.run.shard import Statistics
 
     with progress_bar() as bar:
         if run is not None:
             fired, target, seed = _of_run(run, target)
         else:
             target, seed = target or DEFAULT, seed or 0
-            fired = FiredSites()
+            fired = Statistics()
             if programs:
                 task = bar.add_task(f"running {programs} programs on {target}", total=programs)
                 advance = partial(bar.advance, task)
                 fired = fired_sites(target, seed, programs, advance, rules=rules)
         bar.add_task("reading the sites of torch", total=None)
-        figures = fired.to_json(target, seed)
+        figures = sites_json(fired, target, seed)
     listed: Any = figures["sites"]
     kinds = list(dict.fromkeys(site["kind"] for site in listed))
     if kind is not None and kind not in kinds:
@@ -86,12 +87,12 @@ def sites(
         print_sites(results(), figures, every=every)
 
 
-def _of_run(run: Path, target: str | None) -> tuple[FiredSites, str, int]:
+def _of_run(run: Path, target: str | None) -> tuple[Statistics, str, int]:
     """What the programs of a run fired on a target, its first one by default; that, and the seed.
 
     Raises `UserError` if the run has not begun, or has no such target.
     """
-    from aliasproof.campaigns.run.fired_sites import FiredSites
+    from aliasproof.campaigns.run.fired_sites import fired_in
     from aliasproof.commands.triage import open_store
 
     with open_store(run) as store:
@@ -103,4 +104,4 @@ def _of_run(run: Path, target: str | None) -> tuple[FiredSites, str, int]:
         if target not in (known := sorted({*plan.targets, *ran})):
             hint = did_you_mean(target, known)
             raise UserError(f"{run} has no target '{target}'{hint}; it has {', '.join(known)}")
-        return FiredSites.of_store(store, target), target, plan.seed
+        return fired_in(store, target), target, plan.seed

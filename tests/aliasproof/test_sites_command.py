@@ -7,7 +7,8 @@ from collections import Counter
 import pytest
 import torch
 
-from aliasproof.campaigns.run.fired_sites import FiredSites
+from aliasproof.campaigns.run.fired_sites import sites_json
+from aliasproof.campaigns.run.shard import Statistics
 from aliasproof.generators.sites.all_sites import all_sites
 from aliasproof.reports.console import results
 from aliasproof.reports.listings import print_sites
@@ -67,6 +68,6 @@ def test_a_run_shows_what_its_programs_fired(call):
 
 
 def test_a_site_that_torch_no_longer_has_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    counted = FiredSites(programs=2, fired=Counter({"joint_graph.patterns/gone(aten.mm)": 2}))
-    print_sites(results(), counted.to_json("inductor-fx", 1))
+    counted = Statistics(programs=2, fired=Counter({"joint_graph.patterns/gone(aten.mm)": 2}))
+    print_sites(results(), sites_json(counted, "inductor-fx", 1))
     assert "2 joint_graph.patterns/gone(aten.mm)" in capsys.readouterr().out

@@ -16,14 +16,14 @@ from torch._subclasses.functional_tensor import FunctionalTensorMode
 
 from aliasproof.campaigns.run.campaign import Campaign
 from aliasproof.campaigns.run.fired_sites import (
-    FiredSites,
     conditions_of,
     fired_by,
     fired_by_shard,
+    fired_in,
     fired_sites,
 )
 from aliasproof.campaigns.run.fuzz import fuzz
-from aliasproof.campaigns.run.shard import recording_for, run_shard
+from aliasproof.campaigns.run.shard import Statistics, recording_for, run_shard
 from aliasproof.campaigns.store import plan as plans
 from aliasproof.campaigns.store.plan import Plan, Shard
 from aliasproof.campaigns.store.store import Store
@@ -49,7 +49,7 @@ def test_programs_that_are_skipped_change_no_other():
     without = fired_by_shard(Shard(1, "aot", 6, skip=frozenset({2})))
     alone = fired_by_shard(Shard(1, "aot", 3, skip=frozenset({0, 1})))
     assert whole.fired - without.fired == alone.fired
-    assert without.lost == 1
+    assert without.dies == 1
 
 
 def test_a_recorder_that_forgets_is_noticed():
@@ -138,16 +138,16 @@ def test_a_campaign_counts_all_its_shards_and_the_programs_that_end_their_proces
     grant([name])
     counted = fired_sites(name, 3, 30, told.append)
     assert counted.programs == sum(told) == 30
-    assert 0 < counted.lost < 30
+    assert 0 < counted.dies < 30
     assert "wrapper/RuntimeWrapper.post_compile" in counted.fired
 
 
 # --- in campaigns ---------------------------------------------------------------------------------
 
 
-def sites_of(run: Path) -> FiredSites:
+def sites_of(run: Path) -> Statistics:
     with contextlib.closing(Store.open(run)) as store:
-        return FiredSites.of_store(store, "aot-epilogue")
+        return fired_in(store, "aot-epilogue")
 
 
 def test_a_resumed_run_and_one_of_two_workers_have_the_sites_of_an_uninterrupted_one(

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import tempfile
-from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
 from aliasproof.campaigns.run.executor import start_pool
-from aliasproof.campaigns.run.shard import ShardResult, recording_for
+from aliasproof.campaigns.run.shard import ShardResult, Statistics, recording_for
 from aliasproof.campaigns.run.tasks import outcome_from_json
 from aliasproof.campaigns.run.worker_calls import cleaned_worker
 from aliasproof.campaigns.store.plan import Plan, Shard
@@ -33,66 +32,50 @@ from aliasproof.targets.registry import user_code
 from aliasproof.targets.target import Target
 
 
-@dataclass(slots=True)
-class FiredSites:
-    """By site: how many programs fired it, and in how many its check refused a match.
+def fired_in(store: Store, target: str) -> Statistics:
+    """What the shards of a run fired on a target. Raises `UserError` for a damaged store."""
+    total = Statistics()
+    for (text,) in store.all("SELECT result FROM shards WHERE target = ?", target):
+        outcome = store.checked(outcome_from_json, store.json_values(text), Shard(0, target))
+        if isinstance(outcome, ShardResult):
+            done = outcome.statistics
+            total.add(
+                Statistics(done.programs, done.discarded, fired=done.fired, refused=done.refused)
+            )
+    deadly = dict(store.all(DEADLY)).get(target, 0)
+    total.add(Statistics(deadly, dies=deadly))
+    return total
 
-    Programs that are compiled as one count as one. `discarded` programs are undefined in eager, or
-    rejected by the target. `lost` programs ended their process.
+
+def sites_json(counts: Statistics, target: str, seed: int) -> dict[str, object]:
+    """All sites, as JSON values: those that fired, and the reasons why others did not.
+
+    Of the counts, `discarded` programs are undefined in eager, or rejected by the target.
     """
-
-    programs: int = 0
-    discarded: int = 0
-    lost: int = 0
-    fired: Counter[str] = field(default_factory=Counter)
-    refused: Counter[str] = field(default_factory=Counter)
-
-    def add(self, other: FiredSites) -> None:
-        self.programs += other.programs
-        self.discarded += other.discarded
-        self.lost += other.lost
-        self.fired += other.fired
-        self.refused += other.refused
-
-    @classmethod
-    def of_store(cls, store: Store, target: str) -> FiredSites:
-        """What the shards of a run fired on a target. Raises `UserError` for a damaged store."""
-        total = cls()
-        deadly = dict(store.all(DEADLY)).get(target, 0)
-        for (text,) in store.all("SELECT result FROM shards WHERE target = ?", target):
-            outcome = store.checked(outcome_from_json, store.json_values(text), Shard(0, target))
-            if isinstance(outcome, ShardResult):
-                counts = outcome.statistics
-                total.add(cls(counts.programs, counts.discarded, 0, counts.fired, counts.refused))
-        total.add(cls(deadly, lost=deadly))
-        return total
-
-    def to_json(self, target: str, seed: int) -> dict[str, object]:
-        """All sites, as JSON values: those that fired, and the reasons why others did not."""
-        conditions = conditions_of(target)
-        known = {site.name for site in all_sites()}
-        sites = [
-            {
-                "name": site.name,
-                "kind": site.kind,
-                "layer": site.layer,
-                "location": site.location,
-                "fires_when": site.fires_when,
-                "fired": self.fired[site.name],
-                "refused": self.refused[site.name],
-                "reason": None if self.fired[site.name] else why_never_fired(site, conditions),
-            }
-            for site in all_sites()
-        ]
-        return {
-            "target": target,
-            "seed": seed,
-            "programs": self.programs,
-            "discarded": self.discarded,
-            "lost": self.lost,
-            "unlisted": {name: count for name, count in self.fired.items() if name not in known},
-            "sites": sites,
+    conditions = conditions_of(target)
+    known = {site.name for site in all_sites()}
+    sites = [
+        {
+            "name": site.name,
+            "kind": site.kind,
+            "layer": site.layer,
+            "location": site.location,
+            "fires_when": site.fires_when,
+            "fired": counts.fired[site.name],
+            "refused": counts.refused[site.name],
+            "reason": None if counts.fired[site.name] else why_never_fired(site, conditions),
         }
+        for site in all_sites()
+    ]
+    return {
+        "target": target,
+        "seed": seed,
+        "programs": counts.programs,
+        "discarded": counts.discarded,
+        "lost": counts.dies,
+        "unlisted": {name: count for name, count in counts.fired.items() if name not in known},
+        "sites": sites,
+    }
 
 
 def conditions_of(name: str) -> Conditions:
@@ -116,13 +99,13 @@ def fired_sites(
     progress: Callable[[int], None] = lambda programs: None,
     *,
     rules: int | None = None,
-) -> FiredSites:
+) -> Statistics:
     """Run the programs of a campaign on a target, in a separate process, and count.
 
     `rules` of a hundred programs are derived from rules. `progress` is called after each shard with
     how many programs have run. Raises an error of aliasproof itself.
     """
-    total = FiredSites()
+    total = Statistics()
     with tempfile.TemporaryDirectory() as folder:
         # Sites are read from Inductor, so each process needs it, whatever the target.
         pool = start_pool(1, Path(folder), [name, "inductor-fx"])
@@ -133,35 +116,35 @@ def fired_sites(
     return total
 
 
-def _of_shard(shard: Shard, pool: Pool) -> FiredSites:
+def _of_shard(shard: Shard, pool: Pool) -> Statistics:
     """What the programs of a shard fire. Programs that end the process are left out."""
     while True:
         outcome = pool.call(f"{__name__}:fired_by_shard", shard)
         if isinstance(outcome, Raised):
             raise outcome.error
         if not isinstance(outcome, Death):
-            counted: FiredSites = outcome.value
+            counted: Statistics = outcome.value
             return counted
         # If it died between two programs, there is nothing to leave out.
         skip = shard.skip.union(outcome.programs)
         if skip == shard.skip:
-            return FiredSites(programs=shard.count, lost=shard.count)
+            return Statistics(shard.count, dies=shard.count)
         shard = replace(shard, skip=skip)
 
 
-def fired_by_shard(shard: Shard) -> FiredSites:
+def fired_by_shard(shard: Shard) -> Statistics:
     """What the programs of a shard fire, called in a worker."""
     with cleaned_worker(), recording_for(shard.target) as recorder:
         return fired_by(shard, recorder)
 
 
-def fired_by(shard: Shard, recorder: SiteRecorder) -> FiredSites:
+def fired_by(shard: Shard, recorder: SiteRecorder) -> Statistics:
     """What the programs of a shard fire while a recorder is active."""
-    result, target = FiredSites(shard.count, lost=len(shard.skip)), target_named(shard.target)
+    result, target = Statistics(shard.count, dies=len(shard.skip)), target_named(shard.target)
     drawn = list(enumerate(sample(shard.features(), shard.seed, shard.count)))
     taken = [member for member in drawn if member[0] not in shard.skip]
     taken = [member for member in taken if _takes(target, member[1])]
-    result.discarded = shard.count - result.lost - len(taken)
+    result.discarded = shard.count - result.dies - len(taken)
     size = target.group if can_glue(target) else 1
     waiting = [taken[start : start + size] for start in range(0, len(taken), size)]
     while waiting:
