@@ -578,7 +578,9 @@ def measure(
                 break
             swept.append(_swept(name, samples, pool))
             if resume is not None:
-                _write(resume, settings, swept[-1])
+                with resume.open("a", encoding="utf-8") as file:
+                    line = {"settings": settings, **encoded(swept[-1])}
+                    file.write(json.dumps(line) + "\n")
             print(f"{len(swept)} of {len(order)}: {swept[-1].line()}", flush=True)
     return SweepTable(len(order), swept)
 
@@ -594,7 +596,12 @@ def _swept(name: str, samples: int, pool: Pool) -> Swept:
         return Swept(name, counts, refused, ((SweepAnswer.EAGER_RAISES, text),))
     for sample, layout, mode in itertools.product(listed.value, LAYOUTS, MODES):
         reply = pool.call(f"{MODULE}:call_outcome", sample, layout, mode.name, samples)
-        outcome = reply.value if isinstance(reply, Returned) else _failed_outcome(reply)
+        if isinstance(reply, Returned):
+            outcome = reply.value
+        else:  # an error belongs to the sweep, since one of the passes is part of their outcome
+            in_eager = isinstance(reply, Death) and reply.step == EAGER_STEP
+            answer = SweepAnswer.EAGER_RAISES if in_eager else SweepAnswer.CRASH
+            outcome = Outcome(answer, _failure_text(reply))
         if outcome is None:  # the mode does not apply to the call
             continue
         counts[mode.name, outcome.answer] += 1
@@ -620,16 +627,6 @@ class Sample:
 
     def __str__(self) -> str:
         return f"{self.subject} {self.dtype} {self.called}"
-
-
-def _failed_outcome(failure: Death | Raised) -> Outcome:
-    """The outcome if a call returned none. The step of a death shows what is at fault.
-
-    An error belongs to the sweep itself, since an error of the passes is part of their outcome.
-    """
-    died_in_eager = isinstance(failure, Death) and failure.step == EAGER_STEP
-    answer = SweepAnswer.EAGER_RAISES if died_in_eager else SweepAnswer.CRASH
-    return Outcome(answer, _failure_text(failure))
 
 
 def _failure_text(failure: Death | Raised) -> str:
@@ -670,12 +667,6 @@ def call_outcome(sample: Sample, layout: str, mode: str, samples: int) -> Outcom
 
 
 # --- the file of results --------------------------------------------------------------------------
-
-
-def _write(path: Path, settings: Mapping[str, object], swept: Swept) -> None:
-    """Append a line."""
-    with path.open("a", encoding="utf-8") as file:
-        file.write(json.dumps({"settings": settings, **encoded(swept)}) + "\n")
 
 
 def _read(path: Path, settings: Mapping[str, object]) -> dict[str, Swept]:

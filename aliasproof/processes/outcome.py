@@ -149,7 +149,11 @@ def death_of(status: int | None, step: str, stack: tuple[Frame, ...] = ()) -> De
 def outcome_here(call: Callable[[], object]) -> Outcome:
     """Make a call in this process. An exception that would end it becomes a `Death`."""
     try:
-        return _run_call(call)
+        try:
+            return Returned(call())
+        except Exception as error:
+            require_sound_process(error)
+            raise
     except (UserError, Rejected, InternalError) as error:
         return Raised(error)
     except Exception as error:  # noqa: BLE001 - the parent reports it
@@ -165,14 +169,6 @@ def outcome_here(call: Callable[[], object]) -> Outcome:
         return Death("raises SystemExit", "", f"sys.exit({code!r})", status=status)
     except BaseException as error:  # noqa: BLE001 - the call must not end this process
         return Death(f"raises {type(error).__name__}", "", repr(error), status=1)
-
-
-def _run_call(call: Callable[[], object]) -> Returned:
-    try:
-        return Returned(call())
-    except Exception as error:
-        require_sound_process(error)
-        raise
 
 
 def frames(text: str) -> tuple[Frame, ...]:

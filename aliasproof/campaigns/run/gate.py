@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import os
 import tempfile
@@ -351,13 +352,6 @@ def _finding(entry: Entry, seen: Seen) -> AnyFinding:
 # `distill`: the fewest programs that show or fire what campaigns reached (greedy set cover).
 
 
-class Fired(NamedTuple):
-    """A shard, and the sites that its programs fired."""
-
-    shard: Shard
-    sites: frozenset[str]
-
-
 class Distilled(NamedTuple):
     """The programs that campaigns add, what all programs show, and how many sites were reached."""
 
@@ -382,16 +376,14 @@ def distill(stores: Sequence[Store], workers: int, progress: Callable[[str], Non
         if shown is not None:
             chosen.setdefault(shown.known or (shown.symptom, type(entry.program)), entry)
     entries = list(dict.fromkeys([*bugs, *(it for it in chosen.values() if it in found)]))
-    fired = [one for store in stores for one in fired_by_shards(store)]
+    fired = dict(itertools.chain.from_iterable(map(fired_by_shards, stores)))
     own = distilled_programs()
     progress(f"running {len(own)} programs of the present corpus")
     seen |= run_entries([entry for entry in own if entry.name not in seen], {}, workers)
-    reached = frozenset[str]().union(
-        *(one.sites for one in fired), *(seen[entry.name].sites for entry in own)
-    )
+    reached = frozenset[str]().union(*fired.values(), *(seen[entry.name].sites for entry in own))
     left = reached.difference(*(seen[entry.name].sites for entry in entries))
-    shards = cover({one: (one.sites, cost(one.shard.target)) for one in fired}, left)
-    drawn = [entry for one in shards for entry in entries_of(one.shard)]
+    shards = cover({it: (sites, cost(it.target)) for it, sites in fired.items()}, left)
+    drawn = [entry for shard in shards for entry in entries_of(shard)]
     progress(f"running {len(drawn)} programs of {len(shards)} shards for {len(left)} sites")
     seen |= run_entries(drawn, {}, workers)
     right = [entry for entry in [*own, *drawn] if seen[entry.name].shown is None]
@@ -442,15 +434,18 @@ def _findings_of(stores: Iterable[Store]) -> list[Entry]:
     return list(dict.fromkeys(Entry(it.target, it.program) for it in found if it.device == CPU))
 
 
-def fired_by_shards(store: Store) -> Iterator[Fired]:
-    """The shards of a store whose programs fired sites. Raises `UserError` for a damaged store."""
+def fired_by_shards(store: Store) -> Iterator[tuple[Shard, frozenset[str]]]:
+    """The shards of a store whose programs fired sites, and these sites.
+
+    Raises `UserError` for a damaged store.
+    """
     for task, text in store.all("SELECT task, result FROM shards ORDER BY rowid"):
         sites = store.json_values(text).get("statistics", {}).get("fired", {})
         shard = store.checked(shard_of, task)
         if shard.device != CPU:
             raise UserError(f"{store.file.parent} is on {shard.device}: the gate is on the CPU")
         if sites and shard.python is None:
-            yield Fired(shard, frozenset(map(str, sites)))
+            yield shard, frozenset(map(str, sites))
 
 
 def entries_of(shard: Shard) -> Iterator[Entry]:
