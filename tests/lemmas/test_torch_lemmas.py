@@ -4,7 +4,6 @@ import itertools
 import random
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 
 import pytest
 import torch
@@ -12,18 +11,15 @@ from torch._C._dynamo.guards import compute_overlapping_tensors
 from torch._inductor.fx_passes.reinplace import reinplace_inplaceable_ops_core
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from aliasproof.campaigns.publish.confirmation import confirm
-from aliasproof.campaigns.publish.reproducer import render
 from aliasproof.checks.check import check
 from aliasproof.ir import regions
 from aliasproof.ir.regions import Region
 from aliasproof.oracles import smt
 from aliasproof.oracles.verdict import Verdict
-from aliasproof.targets.registry import TARGETS
 from tests.lemmas.lemma import Refuted, prove
 from tests.lemmas.lemma_formulas import SymbolicView
 from tests.lemmas.lemma_programs import DTYPES, invert_windows, tensors, write_one_read_other
-from tests.lemmas.torch_lemmas import SAYS_DISJOINT, TORCH_LEMMAS, is_contiguous, says_no, says_yes
+from tests.lemmas.torch_lemmas import SAYS_DISJOINT, TORCH_LEMMAS, says_no, says_yes
 
 # Later layers of `torch.compile` inherit what AOTAutograd does wrong.
 FIRST_LAYERS = ("functionalize", "fx-reinplace", "aot", "aot-epilogue", "reference")
@@ -125,13 +121,6 @@ def reordered(x: SymbolicView, order: Sequence[int]) -> SymbolicView:
     )
 
 
-def test_contiguous_is_the_installed_one() -> None:
-    draw = random.Random(9)
-    for _ in range(2_000):
-        x = random_view(draw, 10)
-        assert x.numel == 0 or tensors([x])[0].is_contiguous() == is_contiguous(x), x
-
-
 # --- a refutation is real -------------------------------------------------------------------------
 
 
@@ -160,15 +149,6 @@ def test_the_counterexample_becomes_a_program_that_is_miscompiled(name: str) -> 
         found = results[target].violations
         assert {each.kind for each in found if each.oracle == "values"} == {"wrong value"}
     assert results["reference"].reports["values"].verdict is Verdict.HOLDS
-
-
-def test_the_program_becomes_a_reproducer_that_needs_torch_alone(tmp_path: Path) -> None:
-    program = write_one_read_other(refuted("rows: between").views)
-    result = check(program, targets=["aot"]).results["aot"]
-    violation = next(each for each in result.violations if each.oracle == "values")
-    script = tmp_path / "reproducer.py"
-    script.write_text(render(program, TARGETS["aot"], violation, exact=True))
-    assert confirm(script).shown
 
 
 @pytest.mark.parametrize("target", ["aot", "aot-epilogue"])

@@ -1,4 +1,4 @@
-"""z3, `overlap`, numpy and sets of bytes agree on the same pairs of regions.
+"""z3, `overlap` and sets of bytes agree on the same pairs of regions.
 
 Pairs come in chunks, each with its own seed, so that they run on all cores.
 """
@@ -20,9 +20,7 @@ from aliasproof.ir.regions import Region, overlap
 from aliasproof.oracles import smt
 from aliasproof.oracles.smt import Disjoint, Unknown, Witness, decide
 
-# Where the first region of a pair begins. No region reaches the ends of memory.
-MIDDLE = 1 << 17
-MEMORY = bytearray(2 * MIDDLE)
+MIDDLE = 1 << 17  # where the first region of a pair begins
 COUNT = 10_000  # of pairs in a chunk
 CHUNKS = 4
 ITEMSIZES = (1, 2, 4, 8, 16)
@@ -116,14 +114,6 @@ def wrong(decider: Callable[[Region, Region], bool], pairs: Sequence[KnownPair])
     return [pair for pair in pairs if decider(pair.a, pair.b) != bool(pair.shared)]
 
 
-def by_numpy(a: Region, b: Region) -> bool:
-    return np.shares_memory(numpy_array(a), numpy_array(b))
-
-
-def numpy_array(region: Region) -> np.ndarray:
-    return np.ndarray(region.sizes, f"V{region.itemsize}", MEMORY, region.start, region.strides)
-
-
 def by_z3(a: Region, b: Region) -> bool:
     answer = decide(a, b)
     assert not isinstance(answer, Unknown)
@@ -144,30 +134,15 @@ def test_the_pairs_are_a_healthy_mix(pairs: list[KnownPair]) -> None:
 
 
 @pytest.mark.parametrize("seed", range(CHUNKS))
-@pytest.mark.parametrize("decider", [overlap, by_numpy])
-def test_fast_deciders_agree_with_sets_of_bytes(decider, seed):
+def test_overlap_agrees_with_sets_of_bytes(seed: int) -> None:
     pairs = chunk_of_pairs(seed)
-    assert wrong(decider, pairs) == []
-    assert wrong(decider, [KnownPair(pair.b, pair.a, pair.shared) for pair in pairs]) == []
+    assert wrong(overlap, pairs) == []
+    assert wrong(overlap, [KnownPair(pair.b, pair.a, pair.shared) for pair in pairs]) == []
 
 
 @pytest.mark.parametrize("count", [500, COUNT])
 def test_z3_agrees_with_sets_of_bytes(count: int, pairs: list[KnownPair]) -> None:
     assert wrong(by_z3, pairs[:count]) == []
-
-
-@pytest.mark.parametrize("decider", [overlap, by_numpy])
-def test_an_off_by_one_changes_some_answers(decider, pairs: list[KnownPair]) -> None:
-    """An element larger by a byte, or a size smaller by one."""
-    larger = [replace(it, a=replace(it.a, itemsize=it.a.itemsize + 1)) for it in pairs[:500]]
-    assert wrong(decider, larger) != []
-    of_dims = [it for it in pairs[:500] if it.a.sizes]
-    fewer = [max(it.a.sizes[0] - 1, 0) for it in of_dims]
-    smaller = [
-        replace(it, a=replace(it.a, sizes=(size, *it.a.sizes[1:])))
-        for it, size in zip(of_dims, fewer, strict=True)
-    ]
-    assert wrong(decider, smaller) != []
 
 
 # Wrong deciders, as a careless author might write them. -------------------------------------------

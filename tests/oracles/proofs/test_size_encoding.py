@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 import sympy  # type: ignore[import-untyped]
-import z3
 from torch.utils._sympy.functions import (
     CleanDiv,
     FloorDiv,
@@ -112,8 +111,3 @@ def test_a_condition_means_to_z3_what_it_means_in_python():
             assert (not isinstance(answer, Disjoint)) == evaluate(condition, {N: n, M: m})
     with pytest.raises(Untranslatable, match="Abs"):
         SizeEncoding(Session.here("test").context, {}).polynomial(sympy.Abs(N - 3))
-
-
-def test_z3_sessions_of_other_purposes_stay_separate():
-    assert Session.here("sizes").context is not Session.here().context
-    assert isinstance(Session.here("sizes").context, z3.Context)
