@@ -150,14 +150,9 @@ class Sketch:
         recent = fitting[-4:] if self.pick.chance(50) else fitting
         return self._chosen(self.pick.one(recent))
 
-    def local(self, fits: Callable[[torch.Tensor], bool] = lambda tensor: True) -> str:
+    def local(self) -> str:
         """Like `tensor`, but the expression is a plain name, which can be bound again."""
-        fitting = [
-            name
-            for name, tensor in self.names.tensors.items()
-            if name.isidentifier() and fits(tensor)
-        ]
-        return self._chosen(self.pick.one(fitting))
+        return self._chosen(self.pick.one(list(filter(str.isidentifier, self.names.tensors))))
 
     def _chosen(self, expression: str) -> str:
         self.situations.append(self.names.situation(expression))

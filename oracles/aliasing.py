@@ -26,7 +26,10 @@ def judge(contract: Contract, eager: Observation, target: Observation, trace: Tr
         return Report(Verdict.UNKNOWN, reason="the outputs of eager and target cannot be matched")
     differences: list[Difference] = []
     unknown = ""
-    for one, other in _pairs(list(ours)):
+    names = list(ours)
+    # Inputs come first. Two of them overlap as the caller made them, unless the run gave one of
+    # them a new storage.
+    for one, other in ((one, other) for at, other in enumerate(names) for one in names[:at]):
         in_eager, in_target = overlap(ours[one], ours[other]), overlap(theirs[one], theirs[other])
         between = f"alias between {_role(one)} and {_role(other)}"
         if in_target and not in_eager:
@@ -48,14 +51,6 @@ def judge(contract: Contract, eager: Observation, target: Observation, trace: Tr
     differences += _new_self_overlaps(ours, theirs)
     otherwise = Report(Verdict.UNKNOWN, reason=unknown) if unknown else HOLDS
     return contract.report(differences, trace, otherwise)
-
-
-def _pairs(names: list[str]) -> Iterator[tuple[str, str]]:
-    """All pairs, inputs first.
-
-    Two inputs overlap as the caller made them, unless the run gave one of them a new storage.
-    """
-    yield from ((one, other) for index, other in enumerate(names) for one in names[:index])
 
 
 def _role(name: str) -> str:

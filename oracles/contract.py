@@ -12,7 +12,6 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from types import TracebackType
 
 from aliasproof.eager.trace import InputLocation, Trace
 from aliasproof.ir.regions import Region, overlap, overlaps_itself
@@ -87,21 +86,16 @@ def raiser(error: BaseException) -> str | None:
 
     `NATIVE` if there was no such statement: a call or an operator raised it.
     """
-    innermost = next(reversed([*_traceback(error)]), None)
+    innermost = error.__traceback__
     if innermost is None:
         return None
+    while innermost.tb_next is not None:
+        innermost = innermost.tb_next
     frame = innermost.tb_frame
     module = str(frame.f_globals.get("__name__"))
     statement = dis.opname[frame.f_code.co_code[innermost.tb_lasti]]
     raised = statement in ("RAISE_VARARGS", "RERAISE") and module != _DROPS_TRACEBACK
     return module if raised else NATIVE
-
-
-def _traceback(error: BaseException) -> Iterator[TracebackType]:
-    each = error.__traceback__
-    while each is not None:
-        yield each
-        each = each.tb_next
 
 
 def _made_of(error: BaseException) -> Iterator[BaseException]:

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from aliasproof.generators.python_forms.tensor_forms import EVERYWHERE, number, operand, view_of
+from aliasproof.generators.python_forms.tensor_forms import (
+    EVERYWHERE,
+    number,
+    operand,
+    part_of,
+    view_of,
+)
 from aliasproof.generators.sketch import Block, Sketch, form
 
 
@@ -14,12 +20,7 @@ def closure(sketch: Sketch) -> None:
     call = f"{sketch.fresh('r')} = {name}({given})"
     with sketch.inside(Block(f"def {name}({parameter}):"), call, function=name):
         sketch.statements(2)
-        sketch.point.append(f"return {_result(sketch)}")
-
-
-def _result(sketch: Sketch) -> str:
-    name = sketch.tensor()
-    return view_of(sketch, name) if sketch.pick.chance(40) else name
+        sketch.point.append(f"return {part_of(sketch)}")
 
 
 @form("functions")

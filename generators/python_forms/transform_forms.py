@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from aliasproof.generators.python_forms.control_forms import rows
 from aliasproof.generators.python_forms.gradient_forms import is_real, recorded
 from aliasproof.generators.python_forms.state_forms import objects
 from aliasproof.generators.python_forms.tensor_forms import EVERYWHERE, view_of
@@ -169,7 +170,6 @@ def custom_operator(sketch: Sketch) -> None:
 
 @form("operators")
 def operator_in_loop(sketch: Sketch) -> None:
-    name, row = sketch.tensor(lambda it: it.dim() > 0 and 0 < it.shape[0] <= 4), sketch.fresh("row")
-    rows = f"{name}{sketch.pick.one(['', '.unbind()', '.split(1)'])}"
+    row, among = sketch.fresh("row"), rows(sketch)
     call = sketch.pick.one(["double({0})", "add_({0}, {0})", "add_both({0}, {0})"]).format(row)
-    sketch.add(Block(f"for {row} in {rows}:", [f"torch.ops.aliasproof.{call}"]))
+    sketch.add(Block(f"for {row} in {among}:", [f"torch.ops.aliasproof.{call}"]))
