@@ -10,7 +10,9 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from aliasproof.ir.values import clone_inputs
 from aliasproof.oracles.missed import Opportunity, missed_opportunities
 from aliasproof.oracles.stage import Stage
+from tests.oracles.scenes import stage
 
+aten = torch.ops.aten
 X = torch.arange(6.0)
 
 
@@ -48,6 +50,10 @@ FOUND: dict[str, tuple[Callable[[Tensor], object], list[tuple[str, str]]]] = {
         lambda x: x.clone().sum(),
         [("aten.clone.default", "nothing: a copy that could go")],
     ),
+    "a view copy that could be a view": (
+        lambda x: aten.select_copy.int(x, 0, 1) + 1,
+        [("aten.select_copy.int", "aten.select.int")],
+    ),
     "a copy that is returned": (lambda x: x.clone(), []),
     "a copy of what is overwritten": (lambda x: (y := x.clone(), x.zero_(), y)[2], []),
     "random numbers are the same in each run": (lambda x: torch.rand_like(x) + x, [ADD_]),
@@ -61,21 +67,16 @@ def test_what_is_missed(name: str) -> None:
     assert [(each.op, each.instead) for each in opportunities(function, X)] == expected
 
 
-def test_a_view_copy_that_could_be_a_view() -> None:
-    first, *_ = opportunities(lambda x: torch.ops.aten.select_copy.int(x, 0, 1) + 1, X)
-    assert (first.op, first.instead) == ("aten.select_copy.int", "aten.select.int")
-
-
 def test_a_captured_tensor_is_not_to_be_written() -> None:
     graph = fx.Graph()
     product = graph.call_function(
-        torch.ops.aten.mul.Tensor, (graph.get_attr("weight"), graph.placeholder("x"))
+        aten.mul.Tensor, (graph.get_attr("weight"), graph.placeholder("x"))
     )
-    graph.output((graph.call_function(torch.ops.aten.neg.default, (product,)),))
+    graph.output((graph.call_function(aten.neg.default, (product,)),))
     root = torch.nn.Module()
     root.weight = torch.nn.Buffer(X.clone())
-    stage = Stage("final", fx.GraphModule(root, graph), functional=False)
-    assert [each.instead for each in missed_opportunities(stage, lambda: [X.clone()])] == [
+    tested = Stage("final", fx.GraphModule(root, graph), functional=False)
+    assert [each.instead for each in missed_opportunities(tested, lambda: [X.clone()])] == [
         "aten.neg_.default"
     ]
     assert torch.equal(root.weight, X)
@@ -89,12 +90,8 @@ def test_a_constant_stays_as_it_is() -> None:
 
 
 def test_a_scatter_with_arguments_by_name() -> None:
-    graph = fx.Graph()
-    negative = graph.call_function(torch.ops.aten.neg.default, (graph.placeholder("x"),))
-    source = graph.placeholder("y")
-    scatter = torch.ops.aten.slice_scatter.default
-    where = {"dim": 0, "start": 1, "end": 3}
-    graph.output((graph.call_function(scatter, (negative,), {"src": source, **where}),))
-    stage = Stage("final", fx.GraphModule(torch.nn.Module(), graph), functional=False)
-    found = missed_opportunities(stage, lambda: [X.clone(), X[:2].clone()])
+    where = {"src": "y", "dim": 0, "start": 1, "end": 3}
+    scatter = ("scatter", aten.slice_scatter.default, "neg", where)
+    tested = stage("x y", ("neg", aten.neg.default, "x"), scatter, returned="scatter")
+    found = missed_opportunities(tested, lambda: [X.clone(), X[:2].clone()])
     assert [each.instead for each in found] == ["aten.slice.Tensor and aten.copy_.default"]
