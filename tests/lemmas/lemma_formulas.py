@@ -81,7 +81,7 @@ def inside(index: Sequence[Number], of: SymbolicView) -> list[Formula]:
     return [bound for i, size in zip(index, of.sizes, strict=True) for bound in (i >= 0, i < size)]
 
 
-# Python's `or`, `and` and `not` need a plain bool, so statements use these functions.
+# Python's `or`, `and`, `not` and `if` need a plain bool, so statements use these functions.
 
 
 def either(*conditions: Formula) -> Formula:
@@ -97,6 +97,26 @@ def every(*conditions: Formula) -> Formula:
 def no(condition: Formula) -> Formula:
     """The condition does not hold."""
     return z3.Not(condition) if z3.is_expr(condition) else not condition
+
+
+def differ(one: Formula, other: Formula) -> Formula:
+    """Exactly one of two conditions holds: the counterexample of an equivalence."""
+    return either(every(one, no(other)), every(other, no(one)))
+
+
+def choose(condition: Formula, one: Number, other: Number) -> Number:
+    """`one` where the condition holds, else `other`."""
+    if not z3.is_expr(condition):
+        return one if condition else other
+    return z3.If(condition, one, other)
+
+
+def floor_divided(dividend: Number, divisor: Number) -> Number:
+    """Python's `dividend // divisor`; the divisor is positive."""
+    if isinstance(dividend, int) and isinstance(divisor, int):
+        return dividend // divisor
+    # `/` of z3 integers rounds down only if the divisor is positive; else it differs from Python.
+    return dividend / divisor
 
 
 # --- overlap --------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ import pytest
 
 from aliasproof.ir import regions
 from aliasproof.ir.errors import InternalError
+from aliasproof.ir.regions import Region
 from tests.lemmas.lemma import (
     Proved,
     Refuted,
@@ -18,13 +19,19 @@ from tests.lemmas.lemma_formulas import (
     Formula,
     Scope,
     SymbolicView,
+    either,
+    every,
+    floor_divided,
+    inside,
     named,
     no,
     overlaps_itself,
     view,
 )
+from tests.lemmas.region_lemmas import REGION_LEMMAS
 from tests.lemmas.torch_lemmas import TORCH_LEMMAS, Branch, is_contiguous, last, sound
 
+LEMMAS = TORCH_LEMMAS | REGION_LEMMAS
 NOT_PROVED = {
     "contiguous, mixed": Refuted,  # counts elements where the item sizes differ
     "last before first, mixed": Refuted,  # the same
@@ -34,13 +41,14 @@ NOT_PROVED = {
 }
 
 
-def test_what_is_not_proved_is_a_lemma() -> None:
-    assert set(NOT_PROVED) <= set(TORCH_LEMMAS)
+def test_each_lemma_has_its_own_name() -> None:
+    assert len(LEMMAS) == len(TORCH_LEMMAS) + len(REGION_LEMMAS)
+    assert set(NOT_PROVED) <= set(LEMMAS)
 
 
-@pytest.mark.parametrize("name", TORCH_LEMMAS)
+@pytest.mark.parametrize("name", LEMMAS)
 def test_verdict(name: str) -> None:
-    assert type(prove(TORCH_LEMMAS[name])) is NOT_PROVED.get(name, Proved)
+    assert type(prove(LEMMAS[name])) is NOT_PROVED.get(name, Proved)
 
 
 # --- the four answers -----------------------------------------------------------------------------
@@ -93,11 +101,11 @@ def test_a_wrong_answer_of_z3_is_an_internal_error(monkeypatch: pytest.MonkeyPat
         "tests.lemmas.lemma._Unknowns.ask", lambda self, *_: dict.fromkeys(self.by_name, 0)
     )
     with pytest.raises(InternalError, match="wrong counterexample"):
-        prove(TORCH_LEMMAS["rows: between"])
+        prove(LEMMAS["rows: between"])
 
 
 def test_equal_questions_get_equal_answers() -> None:
-    some = [TORCH_LEMMAS["rows: between"], TORCH_LEMMAS["internal: not yes"]]
+    some = [LEMMAS["rows: between"], LEMMAS["internal: not yes"]]
     assert [prove(each) for each in some] == [prove(each) for each in some[::-1]][::-1]
 
 
@@ -138,6 +146,65 @@ def test_a_wrong_branch_is_refuted(planted: Branch, dims: int) -> None:
     assert regions.overlap(*(each.region() for each in answer.views))
 
 
+def nested_except_a_byte(scope: Scope) -> Statement:
+    x, item = view(scope, "x", 2), scope("itemsize")
+    assumptions = [
+        item >= 1,
+        x.strides[1] >= item,
+        x.strides[0] >= (x.sizes[1] - 1) * x.strides[1] + item - 1,
+    ]
+    i, j = (scope("i0"), scope("i1")), (scope("j0"), scope("j1"))
+    different, distance = either(i[0] != j[0], i[1] != j[1]), x.address(i) - x.address(j)
+    return Statement(
+        assumptions, [*inside(i, x), *inside(j, x), different, distance < item, distance > -item]
+    )
+
+
+def widened_by_a_longer_stride(scope: Scope) -> Statement:
+    total, stride, low, x = named(scope, "sum stride low x")
+    high = low + stride - 2  # the stride is one longer than the window
+    reached = every(x >= 0, x <= 1, low <= total + stride * x, total + stride * x <= high)
+    gap = every(low - stride <= total, total <= high, total == low - 1)
+    return Statement([stride >= 2, gap], [no(reached), x == 1])
+
+
+def window_off_by_one(scope: Scope) -> Statement:
+    low_a, end_b, total = scope("low_a"), scope("end_b"), scope("p + q")
+    item = scope("itemsize")
+    shared = every(low_a + total < end_b, end_b - item < low_a + total + item)
+    high = end_b - 1 - low_a
+    return Statement([item >= 1], [every(high - 2 * item + 1 <= total, total <= high), no(shared)])
+
+
+def divided_outwards(scope: Scope) -> Statement:
+    quotient, divisor, low = named(scope, "quotient divisor low")
+    return Statement(
+        [divisor >= 1, quotient >= floor_divided(low, divisor)], [divisor * quotient < low]
+    )
+
+
+def doubled_too_far(scope: Scope) -> Statement:
+    done, step, x = named(scope, "done step x")
+    copied = either(every(x >= 0, x < done), every(x >= step, x < done + step))
+    return Statement(
+        [done >= 1, step >= 1, step <= done + 1], [x >= 0, x < done + step, no(copied)]
+    )
+
+
+@pytest.mark.parametrize(
+    "planted",
+    [
+        nested_except_a_byte,
+        widened_by_a_longer_stride,
+        window_off_by_one,
+        divided_outwards,
+        doubled_too_far,
+    ],
+)
+def test_a_wrong_shortcut_is_refuted(planted: State) -> None:
+    assert isinstance(prove({"planted": planted}), Refuted)
+
+
 @pytest.mark.parametrize("dims", [1, 2])
 def test_a_wrong_claim_of_no_internal_overlap_is_refuted(dims: int) -> None:
     def gaps_are_enough(scope: Scope) -> Statement:
@@ -147,3 +214,24 @@ def test_a_wrong_claim_of_no_internal_overlap_is_refuted(dims: int) -> None:
     answer = prove({"all": gaps_are_enough})
     assert isinstance(answer, Refuted)
     assert regions.overlaps_itself(answer.views[0].region())
+
+
+# --- our own shortcuts are the ones that the lemmas state -----------------------------------------
+
+
+def test_the_window_of_the_lemma_is_that_of_the_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`overlap` hands `_reaches` the window of lemma 'window'."""
+    windows: list[tuple[int, int]] = []
+
+    def reaches(terms: object, low: int, high: int) -> bool:
+        windows.append((low, high))
+        return False
+
+    monkeypatch.setattr(regions, "_reaches", reaches)
+    a, b = Region(0, (5,), (10,), 4), Region(5, (5,), (10,), 2)
+    regions.overlap(a, b)
+    low_a, end_b = a.interval[0], b.interval[1]
+    ((low, high),) = windows
+    for total in range(low - 3, high + 4):
+        shared = low_a + total < end_b and end_b - 2 < low_a + total + 4
+        assert shared == (low <= total <= high)
