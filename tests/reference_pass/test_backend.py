@@ -96,6 +96,15 @@ def training_steps_of_a_model_with_batch_norm(compiled):
 
 
 @to_compare
+def a_channels_last_activation_in_place(compiled):
+    model = nn.Sequential(nn.Conv2d(2, 3, 1), nn.BatchNorm2d(3), nn.ReLU(inplace=True))
+    x = torch.ones(2, 2, 4, 4).to(memory_format=torch.channels_last)
+    result = compiled(model)(x * torch.arange(4.0))
+    result.sum().backward()
+    return result, [each.grad for each in model.parameters()]
+
+
+@to_compare
 def batch_norm_updates_its_statistics_without_gradients(compiled):
     model = nn.BatchNorm2d(4)
     with torch.no_grad():

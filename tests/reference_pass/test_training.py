@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, fx, nn
+from torch import Tensor, fx
 from torch._higher_order_ops.invoke_subgraph import mark_compile_region
 from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensor
@@ -157,6 +157,13 @@ def draws(x):
     return (x * y).sin()
 
 
+@mark_compile_region
+def region(x: Tensor, w: Tensor) -> Tensor:
+    z = x * w
+    z.view(1, -1)[:, 1:].mul_(2)
+    return z
+
+
 def trains(*calls: Inputs, compiled: bool | None = None) -> tuple[Sequence[Inputs], bool | None]:
     """The inputs for which a function is compared with eager, and whether it is compiled at all."""
     return calls, compiled
@@ -289,6 +296,10 @@ rolls_a_window(previous, new, w): *(windows(at, at + 2, count=4) for at in range
 adds_to_what_shares_memory(a, b): TOGETHER, SEPARATE, TOGETHER
     a.add_(1)
     return a * b
+
+calls_a_region_beside_a_write(a, b, w): windows(), windows(0, 1), windows()
+    a.mul_(2)
+    return region(a, w) * b, region(b, w)
 
 scales_detached_memory(a, b): TOGETHER, SEPARATE, TOGETHER
     a.detach()[1:].mul_(2)
@@ -458,6 +469,15 @@ draws_without_writes(x): computed(transposed()), compiled=True
     y = torch.rand(3, 2) * x
     torch.rand(3)
     return y * torch.rand(1)
+
+needs_what_it_drew_in_the_backward(x): computed(weights())
+    torch.rand(3)
+    return (torch.rand(3) * x).exp()
+
+truncates_sizes_of_one(x): parts(16, lambda x: x.as_strided((1, 8, 1, 2), (16, 1, 16, 8)))
+    with torch.no_grad():
+        x.div_(x, rounding_mode="trunc")
+    return torch.cat([x, x])  # their strides decide the memory format
 
 scatters(x): computed(transposed()), compiled=True
     y = x + 1
@@ -643,21 +663,6 @@ def test_what_dynamo_makes_of_addcmul_keeps_its_gradients():
     torch.testing.assert_close(gradients[1], 6.28 * transposed)
 
 
-def test_new_contents_keep_the_strides_of_dimensions_of_size_one():
-    """These decide the memory format of the result of `cat`."""
-
-    def divides(x):
-        with torch.no_grad():
-            x.div_(x, rounding_mode="trunc")
-        return torch.cat([x, x])
-
-    def strides(function):
-        numbers = torch.arange(1.0, 17).requires_grad_() * 1
-        return function(numbers.as_strided((1, 8, 1, 2), (16, 1, 16, 8))).stride()
-
-    assert strides(torch.compile(divides, backend=aliasproof)) == strides(divides)
-
-
 def test_what_is_resized_is_in_the_storage_of_each_call():
     def resizes(x, y):
         aten.resize_as_(y, x)
@@ -684,11 +689,8 @@ def test_writes_to_gradients_of_8_bits_run_as_given():
 
 
 def test_one_tensor_that_is_returned_twice_is_one_object():
-    def twice(x):
-        view = x.view_as(x)
-        return view, view.contiguous(), x * 2
-
-    first, second, _ = torch.compile(twice, backend=aliasproof)(weights() * 1)
+    twice = torch.compile(BY_NAME["returns_one_tensor_twice"], backend=aliasproof)
+    first, second, _ = twice(weights() * 1)
     assert first is second
 
 
@@ -740,18 +742,6 @@ def test_a_write_to_what_autograd_saved_is_refused_in_backward(function) -> None
         total.backward()
 
 
-def test_each_random_call_is_in_one_graph():
-    def run(compile_function):
-        torch.manual_seed(0)
-        x = torch.ones(2, requires_grad=True)
-        y = compile_function(lambda x: (torch.rand(2), (torch.rand(2) * x).exp())[1])(x)
-        y.sum().backward()
-        return x.grad, torch.rand(1)
-
-    compiled = run(lambda function: torch.compile(function, backend=aliasproof))
-    assert all(map(torch.equal, compiled, run(lambda function: function)))
-
-
 def test_a_trace_that_is_given_up_leaves_the_switches():
     def draws(x):
         with torch.no_grad(), torch.autocast("cpu"):
@@ -779,52 +769,10 @@ def test_a_tensor_that_loses_its_history_in_place(new):
     assert results(compiled, calls) == results(detaches, calls)
 
 
-# --- regions with graphs of their own -------------------------------------------------------------
-
-
-@mark_compile_region
-def region(x: Tensor, w: Tensor) -> Tensor:
-    z = x * w
-    z.view(1, -1)[:, 1:].mul_(2)
-    return z
-
-
-def test_a_region_beside_a_write_is_for_one_sharing():
-    def scales(a, b, w):
-        a.mul_(2)
-        return region(a, w) * b, region(b, w)
-
-    def run(function):
-        results = []
-        for shared in (False, True, False):
-            source, w = torch.arange(4.0), torch.arange(1.0, 4).requires_grad_()
-            a, b = source[:3], source[1:]
-            outputs = function(a, b if shared else b.clone(), w)
-            gradient = torch.autograd.grad(outputs[0].sum() + outputs[1].sum(), w)
-            results.append([tensor.tolist() for tensor in (*outputs, source, *gradient)])
-        return results
-
-    assert run(torch.compile(scales, backend=aliasproof)) == run(scales)
-
-
 def test_dropout_of_nothing_is_its_operand():
     x = torch.ones(3, requires_grad=True) * 1
     compiled = torch.compile(lambda x: torch.dropout(x, 0.0, False), backend=aliasproof)
     assert compiled(x) is x
-
-
-def test_a_channels_last_activation_in_place():
-    module = nn.Sequential(nn.Conv2d(2, 3, 1), nn.BatchNorm2d(3), nn.ReLU(inplace=True))
-
-    def run(function):
-        x = torch.ones(2, 2, 4, 4).to(memory_format=torch.channels_last)
-        module.zero_grad()
-        result = function(x * torch.arange(4.0))
-        result.sum().backward()
-        gradients = [parameter.grad for parameter in module.parameters()]
-        return [result.stride(), *(x.tolist() for x in gradients if x is not None)]
-
-    assert run(torch.compile(module, backend=aliasproof)) == run(module)
 
 
 # --- drawn programs: three calls, each with a loss of some outputs --------------------------------
