@@ -17,6 +17,7 @@ from tests.reference_pass.scene import (
     afresh,
     assert_alike,
     assert_right,
+    counted,  # noqa: F401 - the programs call it
     names,
     programs_of,
 )
