@@ -689,7 +689,7 @@ def test_writes_to_gradients_of_8_bits_run_as_given():
 
 
 def test_one_tensor_that_is_returned_twice_is_one_object():
-    twice = torch.compile(BY_NAME["returns_one_tensor_twice"], backend=aliasproof)
+    twice: Any = torch.compile(BY_NAME["returns_one_tensor_twice"], backend=aliasproof)
     first, second, _ = twice(weights() * 1)
     assert first is second
 
