@@ -47,13 +47,13 @@ BUILTINS = _words("""
     bool classmethod dict enumerate float int isinstance len list locals max min next print
     property range reversed staticmethod sum super tuple type zip
 """)
-IMPORTED = frozenset({"torch", "dataclasses"})
+IMPORTED = frozenset({"torch", "dataclasses", "math"})
 # The errors that a program can raise and catch. None is a base class of an error that ends a run.
 ERRORS = _words("IndexError KeyError RuntimeError StopIteration ValueError ZeroDivisionError")
 # The special methods that its classes can have. Each runs only where code of the program uses it.
 METHODS = _words("__call__ __getitem__ __iadd__ __init__ __setitem__")
 
-# Names of torch that are not ATen operators.
+# Names of torch that are not ATen operators, and do what no operator does.
 _OF_TORCH = _words("""
     Adagrad Adam AdamW BatchNorm1d Dropout Embedding FloatTensor Function H LayerNorm Linear
     Module ModuleDict ModuleList Parameter ParameterDict ParameterList RMSprop ReLU SGD
@@ -76,6 +76,13 @@ _OF_TORCH = _words("""
     storage_offset stride strides swap_tensors to tolist train training type type_as
     untyped_storage utils vjp vmap while_loop zero_grad
 """)
+# Further names that people write: what they reach is made of ordinary operators.
+_ORDINARY = _words("""
+    broadcast_shapes byte can_cast cdouble ceil cfloat char device dim_order e factorial fft
+    get_default_dtype inf is_cpu is_cuda is_nested is_quantized is_sparse is_tensor isqrt itemsize
+    layout linalg long nan ndimension nelement pca_lowrank pi promote_types rnn short special
+    svd_lowrank tau unique unravel_index
+""")
 _OF_CONTAINERS = _words("""
     append clear copy count extend get index insert items keys pop popitem remove replace reverse
     setdefault update values
@@ -94,7 +101,8 @@ BEYOND_OPERATORS = _OF_TORCH
 def attributes() -> frozenset[str]:
     """The attributes that a program may name."""
     own = frozenset(custom_operators.names())
-    return _operators() | _OF_TORCH | _OF_CONTAINERS | OWN_ATTRIBUTES | own
+    of_torch = _operators() | _layers_and_functions() | _OF_TORCH | _ORDINARY
+    return of_torch | _OF_CONTAINERS | OWN_ATTRIBUTES | own
 
 
 @functools.cache
@@ -108,6 +116,25 @@ def _operators() -> frozenset[str]:
         and not any("file" in one.name for one in schema.arguments)
     }
     return frozenset(name for name in names if not name.startswith("_"))
+
+
+def _layers_and_functions() -> frozenset[str]:
+    """The names of layers, of optimizers, and of functions in the modules that people import."""
+    nn, classes = torch.nn, (torch.nn.Module, torch.optim.Optimizer)
+    modules = (nn, nn.functional, nn.init, nn.utils, nn.utils.rnn, torch.optim, torch.func)
+    return frozenset(
+        name
+        for module in (*modules, torch.linalg, torch.fft, torch.special)
+        for name, value in vars(module).items()
+        if not name.startswith("_")
+        and name != "Container"  # elsewhere in torch, that of `typing`
+        and (
+            issubclass(value, classes)
+            if isinstance(value, type)
+            else isinstance(value, types.FunctionType | types.BuiltinFunctionType)
+            and (value.__module__ or "torch").startswith("torch")
+        )
+    )
 
 
 # --- python program -------------------------------------------------------------------------------

@@ -1,14 +1,15 @@
 """`python_programs`: a user's file as `PythonProgram`s, so that it is reduced in its own spelling.
 
-The text of the file stays, except for parts that no run needs: annotations, docstrings, and code
-that runs only in a script. Names imported from torch become paths from `torch`. Attributes that the
-file defines are renamed to names of the language of `PythonProgram`.
+The text of the file stays, except for parts that no run needs: annotations, docstrings, unused
+imports, and code that runs only in a script. Names imported from torch become paths from `torch`.
+Attributes that the file defines are renamed to names of the language of `PythonProgram`.
 """
 
 from __future__ import annotations
 
 import ast
 import importlib
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -36,11 +37,13 @@ _BACKWARD = (
     "sum([it.sum() for it in ({result} if isinstance({result}, (tuple, list)) else [{result}])"
     " if isinstance(it, torch.Tensor) and it.requires_grad]).backward()"
 )
+_KEPT = "kept{suffix} = [it.detach() for it in [{inputs}] if isinstance(it, torch.Tensor)]"
 
 
 def python_programs(path: Path, names: FileNames, given: UserFunction) -> Iterator[PythonProgram]:
     """The file with one call, with a backward pass after it, and both with a second call.
 
+    Then the same while the caller keeps views of its inputs, which stay if these get other data.
     Raises `UserError` if the file uses features that the language does not have.
     """
     text, paths = read_text(path), dict[str, ast.expr]()
@@ -52,24 +55,31 @@ def python_programs(path: Path, names: FileNames, given: UserFunction) -> Iterat
         substitute(tree, paths)
     except LookupError as error:
         raise UserError(f"it imports and assigns '{error.args[0]}'") from error
-    tree.body.insert(0, ast.Import([ast.alias("torch")]))
+    used = {it.id for it in ast.walk(tree) if isinstance(it, ast.Name)}
+    tree.body = [
+        ast.Import([ast.alias("torch")]),
+        *(
+            it
+            for it in tree.body
+            if not isinstance(it, ast.Import | ast.ImportFrom)
+            or any((one.asname or one.name).partition(".")[0] in used for one in it.names)
+        ),
+    ]
     arguments = CallArguments.of(given.inputs).named_for(given.function)
     _define_program(tree, names.function, arguments)
     _rename_attributes(tree)
-    for count in (1, 2):
-        for differentiated in (False, True):
-            lines: list[str] = []
-            for suffix, result in (("", "out"), ("_2", "second"))[:count]:
-                maker = (
-                    SECOND_INPUTS if suffix and given.second_inputs is not None else names.inputs
-                )
-                made, passed = _made(tree, maker, given.inputs, arguments, suffix)
-                lines += [*made, f"{result} = {COMPILED}({', '.join(passed)})"]
-                lines += [_BACKWARD.format(result=result)] * differentiated
-            text = "\n    ".join([*lines, "return locals()"])
-            calls = ast.parse(f"def {CALLS}({COMPILED}):\n    {text}")
-            whole = ast.Module([*tree.body, *calls.body], [])
-            yield PythonProgram(ast.unparse(ast.fix_missing_locations(whole)) + "\n")
+    for kept, count, differentiated in itertools.product((False, True), (1, 2), (False, True)):
+        lines: list[str] = []
+        for suffix, result in (("", "out"), ("_2", "second"))[:count]:
+            maker = SECOND_INPUTS if suffix and given.second_inputs is not None else names.inputs
+            made, passed = _made(tree, maker, given.inputs, arguments, suffix)
+            lines += [*made, *[_KEPT.format(suffix=suffix, inputs=", ".join(passed))] * kept]
+            lines += [f"{result} = {COMPILED}({', '.join(passed)})"]
+            lines += [_BACKWARD.format(result=result)] * differentiated
+        text = "\n    ".join([*lines, "return locals()"])
+        calls = ast.parse(f"def {CALLS}({COMPILED}):\n    {text}")
+        whole = ast.Module([*tree.body, *calls.body], [])
+        yield PythonProgram(ast.unparse(ast.fix_missing_locations(whole)) + "\n")
 
 
 class _Plain(ast.NodeTransformer):
@@ -114,6 +124,11 @@ class _Plain(ast.NodeTransformer):
             for it in node.names:
                 self.paths[it.asname or it.name] = _path_to(module, it.name)
             return None
+        if module == "math":
+            for it in node.names:
+                path = ast.parse(f"math.{it.name}", mode="eval").body
+                self.paths[it.asname or it.name] = path
+            return ast.Import([ast.alias("math")])
         return None if module in _ONLY_TYPES else node
 
 

@@ -1,6 +1,7 @@
 """A user's file as Python programs: in eager, these do the same as the file."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -74,6 +75,24 @@ def inputs():
 if __name__ == "__main__":
     program(*inputs())
 """,
+    "layers and functions of math": """
+import math
+import os
+import numpy as np
+from pathlib import Path
+import torch.nn.functional as F
+from math import sqrt as root
+
+layer = torch.nn.Sequential(torch.nn.Identity(), torch.nn.Conv1d(1, 1, 1, bias=False))
+torch.nn.init.ones_(layer[1].weight)
+
+def program(x):
+    y = F.interpolate(layer(x[None, None]), scale_factor=math.ceil(0.1), mode="nearest")[0, 0]
+    return y.detach() * root(4.0) + torch.zeros(2, device=x.device)
+
+def inputs():
+    return (torch.ones(2),)
+""",
     "a loop operator": """
 from torch._higher_order_ops.while_loop import while_loop
 
@@ -96,11 +115,24 @@ def programs(folder: Path, text: str) -> list[PythonProgram]:
 
 @pytest.mark.parametrize("kind", FILES)
 def test_the_program_returns_what_the_function_returns(kind: str, tmp_path: Path) -> None:
-    once, _, twice, _ = programs(tmp_path, FILES[kind])
+    once, _, twice, *_ = programs(tmp_path, FILES[kind])
     for program, names in ((once, ("out",)), (twice, ("out", "second"))):
         left = program.run()
         for name in names:
             assert torch.equal(left[name], torch.full((2,), 2.0))  # type: ignore[arg-type]
+
+
+def test_what_had_the_data_of_an_input_is_kept(tmp_path: Path) -> None:
+    text = """
+def program(x):
+    x.data.mul_(3)
+    x.data = x.data + 1
+
+def inputs():
+    return (torch.ones(2),)
+"""
+    left: Any = programs(tmp_path, text)[4].run()
+    assert [it.tolist() for it in (left["x"], *left["kept"])] == [[4, 4], [3, 3]]
 
 
 def test_a_backward_pass_follows(tmp_path: Path) -> None:
@@ -111,7 +143,7 @@ def program(x):
 def inputs():
     return (torch.ones(2, requires_grad=True),)
 """
-    _, differentiated, _, _ = programs(tmp_path, text)
+    _, differentiated, *_ = programs(tmp_path, text)
     x = differentiated.run()["x"]
     assert isinstance(x, torch.Tensor)
     assert x.grad is not None
