@@ -66,40 +66,35 @@ class SymbolicRegion:
 
     def at(self, sizes: SizeValues) -> Region:
         """The region at given sizes; its start counts from the start of its storage."""
-        start, *rest = (int(evaluate(expression, sizes)) for expression in self.expressions)
-        dims = len(self.sizes)
-        return Region(start, tuple(rest[:dims]), tuple(rest[dims:]), self.itemsize)
+        return self.with_values([int(evaluate(each, sizes)) for each in self.expressions])
+
+    def with_values(self, values: Sequence[int]) -> Region:
+        """The region for these values of its expressions."""
+        end = 1 + len(self.sizes)
+        return Region(values[0], tuple(values[1:end]), tuple(values[end:]), self.itemsize)
 
 
 SymbolicLayout: TypeAlias = Mapping[str, SymbolicRegion]  # by the name of the input or output
 RegionPair: TypeAlias = tuple[SymbolicRegion, SymbolicRegion]
 
 
-@dataclass(frozen=True, slots=True)
-class CompiledPair:
-    """Two regions, compiled so that they are cheap to evaluate at many sizes."""
+def compiled_pair(
+    symbols: Sequence[Expr], pair: RegionPair
+) -> Callable[[SizeValues], tuple[Region, Region]]:
+    """Two regions as a function of the sizes of the symbols, which is cheap at many sizes.
 
-    dims: tuple[int, int]
-    itemsizes: tuple[int, int]
-    values: Callable[..., Sequence[int]]
+    It takes the sizes in the order of the symbols. Raises `Rejected` if the regions have others.
+    """
+    one, other = pair
+    evaluated = evaluator(symbols, [*one.expressions, *other.expressions])
+    count = len(one.expressions)
 
-    @classmethod
-    def of(cls, symbols: Sequence[Expr], pair: RegionPair) -> CompiledPair:
-        """Two regions as functions of the symbols. Raises `Rejected` if they have other symbols."""
-        one, other = pair
-        values = evaluator(symbols, [*one.expressions, *other.expressions])
-        return cls((len(one.sizes), len(other.sizes)), (one.itemsize, other.itemsize), values)
-
-    def at(self, sizes: SizeValues) -> tuple[Region, Region]:
-        """Both regions at the given sizes of the symbols, which are in the order of `of`."""
+    def at(sizes: SizeValues) -> tuple[Region, Region]:
         # An expression with fractions evaluates to a `Fraction` whose value is an integer.
-        values = tuple(map(int, self.values(*sizes.values())))
-        m, n = self.dims
-        one, other = values[: 2 * m + 1], values[2 * m + 1 :]
-        return (
-            Region(one[0], one[1 : m + 1], one[m + 1 :], self.itemsizes[0]),
-            Region(other[0], other[1 : n + 1], other[n + 1 :], self.itemsizes[1]),
-        )
+        values = list(map(int, evaluated(*sizes.values())))
+        return one.with_values(values[:count]), other.with_values(values[count:])
+
+    return at
 
 
 # --- against a real run ---------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
@@ -13,7 +13,7 @@ import sympy  # type: ignore[import-untyped]
 import z3
 
 from aliasproof.ir.errors import Rejected
-from aliasproof.ir.regions import overlap
+from aliasproof.ir.regions import Region, overlap
 from aliasproof.oracles import smt
 from aliasproof.oracles.proofs.assumptions import Assumptions
 from aliasproof.oracles.proofs.size_encoding import (
@@ -26,7 +26,7 @@ from aliasproof.oracles.proofs.size_encoding import (
     same_relative_layout,
 )
 from aliasproof.oracles.proofs.size_expressions import SizeValues
-from aliasproof.oracles.proofs.symbolic_inputs import CompiledPair, RegionPair, SymbolicLayout
+from aliasproof.oracles.proofs.symbolic_inputs import RegionPair, SymbolicLayout, compiled_pair
 from aliasproof.oracles.smt import Disjoint, Unknown
 
 # --- one pair -------------------------------------------------------------------------------------
@@ -96,7 +96,8 @@ class PairQuestion:
     # Made once, since two steps use them: the question whether the two share a byte in the target.
     _encoding: SizeEncoding | None = None
     _wanted: list[Any] = field(default_factory=list)
-    _compiled: tuple[CompiledPair, ...] | None = None  # after; before, too, if in one storage
+    # The regions at sizes: after; before, too, if in one storage.
+    _compiled: tuple[Callable[[SizeValues], tuple[Region, Region]], ...] | None = None
 
     def __post_init__(self) -> None:
         self.deadline = time.perf_counter() + self.limit
@@ -140,8 +141,8 @@ class PairQuestion:
         if self._compiled is None:
             pairs = (self.after, self.before) if self._one_storage_before else (self.after,)
             symbols = tuple(self.assumptions.ranges)
-            self._compiled = tuple(CompiledPair.of(symbols, pair) for pair in pairs)
-        after, *before = (overlap(*pair.at(sizes)) for pair in self._compiled)
+            self._compiled = tuple(compiled_pair(symbols, pair) for pair in pairs)
+        after, *before = (overlap(*regions(sizes)) for regions in self._compiled)
         return after and not any(before)
 
     # --- the steps, cheapest first ----------------------------------------------------------------
@@ -170,9 +171,8 @@ class PairQuestion:
             witness = smt.decide(one, other, max(1, int(1e3 * self.limit / 4)))
             if isinstance(witness, smt.Witness):
                 encoding = encoding_of(self.assumptions)
-                shared = encoding.share_a_byte_at(
-                    self.before, (witness.indices_a, witness.indices_b)
-                )
+                indices = witness.indices_a, witness.indices_b
+                shared = encoding.share_a_byte_at(self.before, indices)
                 return self._by_linear_model(
                     "shared in eager, by z3", encoding, [z3.Not(z3.And(*shared))]
                 )
