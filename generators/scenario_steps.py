@@ -291,60 +291,31 @@ def positions(pick: Pick, scene: Scene, name: str, size: int) -> str:
 
 Play: TypeAlias = Callable[[Pick, Scene], None]
 
-# The layers that a program passes through, in this order.
-DYNAMO = "Dynamo"
-AOT_AUTOGRAD = "AOTAutograd"
-FUNCTIONALIZATION = "functionalization"
-REINPLACING = "reinplacing"
-MEMORY_PLANNING = "memory planning"
-GRAPH_PASSES = "graph passes"
-CODE_GENERATION = "code generation"
-LAYERS = (
-    DYNAMO,
-    AOT_AUTOGRAD,
-    FUNCTIONALIZATION,
-    REINPLACING,
-    MEMORY_PLANNING,
-    GRAPH_PASSES,
-    CODE_GENERATION,
-)
-
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
     """One line of the table.
 
     `name` is also a swarm switch. `sketch` is one program of the family, in ordinary syntax.
-    `layers` are the layers that it tests. `family` is its origin: an issue of PyTorch (#1), a known
-    bug (`corpus/bugs`), or a rule of the compiler. Without `play`, the inputs are drawn in another
-    way (`aliasproof.generators.inputs`).
+    `family` is its origin: an issue of PyTorch (#1), a known bug (`corpus/bugs`), or a rule of the
+    compiler. Without `play`, the inputs are drawn in another way (`aliasproof.generators.inputs`).
     """
 
     name: str
     sketch: str
-    layers: tuple[str, ...]
     family: str
     play: Play | None
 
 
 class ScenarioTable(list[Scenario]):
-    """Scenarios for these layers, in their order."""
+    """Scenarios for one layer of the compiler, in their order."""
 
-    def __init__(self, *layers: str) -> None:
-        super().__init__()
-        self.layers = layers
-
-    def add(
-        self, sketch: str, family: str, layers: tuple[str, ...] = (), name: str = ""
-    ) -> Callable[[Play], Play]:
-        """Add the decorated function as a line; by default, under the name of the function.
-
-        `layers`, if given, replace those of the table.
-        """
+    def add(self, sketch: str, family: str, name: str = "") -> Callable[[Play], Play]:
+        """Add the decorated function as a line; by default, under the name of the function."""
 
         def added(play: Play) -> Play:
             line = name or play.__name__.replace("_", " ")
-            self.append(Scenario(line, sketch, layers or self.layers, family, play))
+            self.append(Scenario(line, sketch, family, play))
             return play
 
         return added

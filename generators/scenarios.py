@@ -5,7 +5,7 @@ The modules of the tables have the functions that play the scenarios.
 
 from __future__ import annotations
 
-from aliasproof.generators.scenario_steps import AOT_AUTOGRAD, DYNAMO, Scenario
+from aliasproof.generators.scenario_steps import Scenario
 from aliasproof.generators.scenarios_of_inductor import CODE_SCENARIOS, GRAPH_PASS_SCENARIOS
 from aliasproof.generators.scenarios_of_memory import (
     CUSTOM_SCENARIOS,
@@ -19,16 +19,14 @@ SCENARIOS: tuple[Scenario, ...] = (
     Scenario(
         "shared inputs",
         "f(x[0:2], x[1:3])",
-        (AOT_AUTOGRAD, DYNAMO),
         "synthetic-base-views, renumbered-input, missing-overlap-guard",
-        None,
+        play=None,
     ),
     Scenario(
         "reinterpreted storage",
         "f(x, x.view(int32))",
-        (AOT_AUTOGRAD,),
         "merged-dtypes, copy-of-odd-storage",
-        None,
+        play=None,
     ),
     *VIEW_SCENARIOS,
     *INPUT_SCENARIOS,

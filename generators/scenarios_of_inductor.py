@@ -8,8 +8,6 @@ from __future__ import annotations
 import torch
 
 from aliasproof.generators.scenario_steps import (
-    CODE_GENERATION,
-    GRAPH_PASSES,
     LONG,
     OPEN_END,
     OpOn,
@@ -44,7 +42,7 @@ from aliasproof.ir.program import Ref
 
 # --- graph passes: what Inductor's patterns match, and what almost matches ------------------------
 
-GRAPH_PASS_SCENARIOS = ScenarioTable(GRAPH_PASSES)
+GRAPH_PASS_SCENARIOS = ScenarioTable()
 
 
 def copy_that_changes_nothing(pick: Pick, scene: Scene, name: str) -> str:
@@ -289,11 +287,7 @@ def scaled_then_maximum(pick: Pick, scene: Scene) -> None:
     scene.wants(result)
 
 
-@GRAPH_PASS_SCENARIOS.add(
-    "a = x.amax(0); x.add_(1); b = x.amax()",
-    "reuse_partial in post_grad.py",
-    (GRAPH_PASSES, CODE_GENERATION),
-)
+@GRAPH_PASS_SCENARIOS.add("a = x.amax(0); x.add_(1); b = x.amax()", "reuse_partial in post_grad.py")
 def reductions_of_one(pick: Pick, scene: Scene) -> None:
     """A tensor is reduced along a dimension and as a whole; one may be computed from the other."""
     name = some(pick, scene, lambda tensor: has_rows(tensor) and is_real(tensor))
@@ -324,7 +318,7 @@ def repeated_expression(pick: Pick, scene: Scene) -> None:
 
 # --- code generation: what is fused with a write, computed late, or shares a buffer ---------------
 
-CODE_SCENARIOS = ScenarioTable(CODE_GENERATION)
+CODE_SCENARIOS = ScenarioTable()
 
 
 def product(pick: Pick, scene: Scene) -> str:
@@ -517,7 +511,6 @@ def born_as_another_dies(pick: Pick, scene: Scene) -> None:
 @CODE_SCENARIOS.add(
     "x // (y * 0.1); x % y; round(x * 2500, decimals=-3)",
     "floor-of-quotient, remainder-of-infinity, rounded-by-reciprocal",
-    (CODE_GENERATION, GRAPH_PASSES),
 )
 def rounded_quotients(pick: Pick, scene: Scene) -> None:
     """Quotients and remainders; generated code uses other formulas than eager's kernel."""
@@ -547,11 +540,7 @@ def rounded_quotients(pick: Pick, scene: Scene) -> None:
     scene.wants(result)
 
 
-@CODE_SCENARIOS.add(
-    "a = ldexp(x.half(), y); x.zero_(); return a",
-    "ldexp-dtype, complex-numbers",
-    (CODE_GENERATION, GRAPH_PASSES),
-)
+@CODE_SCENARIOS.add("a = ldexp(x.half(), y); x.zero_(); return a", "ldexp-dtype, complex-numbers")
 def promoted_operands(pick: Pick, scene: Scene) -> None:
     """Operands of several dtypes, 0-d or not; the result has the promoted dtype."""
     name = some(pick, scene, not_empty)

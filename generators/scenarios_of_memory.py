@@ -8,12 +8,7 @@ from __future__ import annotations
 import torch
 
 from aliasproof.generators.scenario_steps import (
-    AOT_AUTOGRAD,
-    FUNCTIONALIZATION,
-    GRAPH_PASSES,
-    MEMORY_PLANNING,
     OPEN_END,
-    REINPLACING,
     OpOn,
     ScenarioTable,
     a_number,
@@ -43,7 +38,7 @@ from aliasproof.ir.regions import Region, overlap
 
 # --- reinplacing ----------------------------------------------------------------------------------
 
-REINPLACING_SCENARIOS = ScenarioTable(REINPLACING)
+REINPLACING_SCENARIOS = ScenarioTable()
 
 
 @REINPLACING_SCENARIOS.add("y = select_scatter(y, y[0] + 1, 0, 0), twice", "reinplaced-scatter")
@@ -69,9 +64,7 @@ def scatter_chain(pick: Pick, scene: Scene) -> None:
         base = scene.call(scatter_op, Ref(into), Ref(changed), *args)[0]
 
 
-@REINPLACING_SCENARIOS.add(
-    "t = x.clone(); x.copy_(y); y.copy_(t)", "copy-of-written-input", (REINPLACING, GRAPH_PASSES)
-)
+@REINPLACING_SCENARIOS.add("t = x.clone(); x.copy_(y); y.copy_(t)", "copy-of-written-input")
 def swap(pick: Pick, scene: Scene) -> None:
     """Exchange the contents of two tensors through a clone.
 
@@ -220,9 +213,7 @@ def diagonal_write(pick: Pick, scene: Scene) -> None:
 
 
 @REINPLACING_SCENARIOS.add(
-    "y = index_put(x.clone(), [i], v); x.copy_(y); use(y)",
-    "copy-of-written-input",
-    (REINPLACING, GRAPH_PASSES),
+    "y = index_put(x.clone(), [i], v); x.copy_(y); use(y)", "copy-of-written-input"
 )
 def put_into_clone(pick: Pick, scene: Scene) -> None:
     """A functional store by index into a copy, while the original is read or written later."""
@@ -315,11 +306,7 @@ def exchanged_lists(pick: Pick, scene: Scene) -> None:
     scene.wants(*results)
 
 
-@REINPLACING_SCENARIOS.add(
-    "_foreach_add_([x[:2], x[2:]], 1)",
-    "foreach on views of one base",
-    (FUNCTIONALIZATION, REINPLACING),
-)
+@REINPLACING_SCENARIOS.add("_foreach_add_([x[:2], x[2:]], 1)", "foreach on views of one base")
 def lists_of_views(pick: Pick, scene: Scene) -> None:
     """One in-place call for several views of one tensor, which touch or overlap."""
     base = some(pick, scene, lambda tensor: has_rows(tensor) and tensor.dtype != torch.bool)
@@ -344,13 +331,12 @@ def lists_of_views(pick: Pick, scene: Scene) -> None:
 
 # To functionalize such a call, a compiler copies the base of each written view. Later passes remove
 # the copies that are not needed.
-CUSTOM_SCENARIOS = ScenarioTable(REINPLACING)
+CUSTOM_SCENARIOS = ScenarioTable()
 
 
 @CUSTOM_SCENARIOS.add(
     "custom_op(x[:3], x[1:])  # mutates both",
     "auto_functionalized_v2 restores the views of one base",
-    (FUNCTIONALIZATION, REINPLACING),
 )
 def two_writes_by_one_operator(pick: Pick, scene: Scene) -> None:
     """An operator writes two views of one base: they overlap, touch, or are equal."""
@@ -410,7 +396,6 @@ def operator_beside_clone(pick: Pick, scene: Scene) -> None:
 @CUSTOM_SCENARIOS.add(
     "t = x + 1; custom_op(x[1:]); x.copy_(t)  # mutates x[1:]",
     "the epilogue beside auto_functionalized_v2",
-    (AOT_AUTOGRAD, REINPLACING),
 )
 def operator_before_copy(pick: Pick, scene: Scene) -> None:
     """An operator writes a view of an input, and then `copy_` overwrites the input."""
@@ -434,7 +419,7 @@ def operator_before_copy(pick: Pick, scene: Scene) -> None:
 # --- memory planning ------------------------------------------------------------------------------
 
 # A pass could compute parts inside their concatenation, and results in a dead storage or a cache.
-PLANNING_SCENARIOS = ScenarioTable(MEMORY_PLANNING, REINPLACING)
+PLANNING_SCENARIOS = ScenarioTable()
 
 # Dtypes by item size: a dead storage of one dtype has room for the other.
 _DTYPES = {4: (torch.float32, torch.int32), 8: (torch.float64, torch.int64, torch.complex64)}

@@ -8,13 +8,7 @@ from __future__ import annotations
 import torch
 
 from aliasproof.generators.scenario_steps import (
-    AOT_AUTOGRAD,
-    CODE_GENERATION,
-    DYNAMO,
-    FUNCTIONALIZATION,
-    GRAPH_PASSES,
     OPEN_END,
-    REINPLACING,
     OpOn,
     ScenarioTable,
     any_view,
@@ -37,15 +31,10 @@ from aliasproof.generators.scene import NoChoice, Pick, Scene
 from aliasproof.ir.program import Ref
 from aliasproof.ir.regions import capacity
 
-VIEW_SCENARIOS = ScenarioTable(FUNCTIONALIZATION)
+VIEW_SCENARIOS = ScenarioTable()
 
 
-@VIEW_SCENARIOS.add(
-    "v = x.view(x.shape); v.add_(1)",
-    "#120585",
-    (FUNCTIONALIZATION, GRAPH_PASSES),
-    name="no-op views",
-)
+@VIEW_SCENARIOS.add("v = x.view(x.shape); v.add_(1)", "#120585", name="no-op views")
 def no_op_views(pick: Pick, scene: Scene) -> None:
     """A view of its whole base, unchanged, and then a write through either.
 
@@ -83,11 +72,7 @@ def self_overlap(pick: Pick, scene: Scene) -> None:
     scene.call(store, Ref(view), *value)
 
 
-@VIEW_SCENARIOS.add(
-    "a = x + 1; x.mul_(2); b = x + 1",
-    "common subexpressions across a write",
-    (FUNCTIONALIZATION, GRAPH_PASSES),
-)
+@VIEW_SCENARIOS.add("a = x + 1; x.mul_(2); b = x + 1", "common subexpressions across a write")
 def write_between_reads(pick: Pick, scene: Scene) -> None:
     """Read a tensor, write one of its aliases, read it again."""
     name = some(pick, scene)
@@ -117,9 +102,7 @@ def overlapping_slices(pick: Pick, scene: Scene) -> None:
         overwrite(pick, scene, high)
 
 
-@VIEW_SCENARIOS.add(
-    "x[1:].copy_(x[:-1].clone())", "reads fused with a write", (FUNCTIONALIZATION, CODE_GENERATION)
-)
+@VIEW_SCENARIOS.add("x[1:].copy_(x[:-1].clone())", "reads fused with a write")
 def shift(pick: Pick, scene: Scene) -> None:
     """Rows of a tensor move by one within the tensor.
 
@@ -139,11 +122,7 @@ def shift(pick: Pick, scene: Scene) -> None:
     scene.call(write, Ref(ahead), Ref(saved))
 
 
-@VIEW_SCENARIOS.add(
-    "v = x[1:]; a = v + 1; v.mul_(2)",
-    "vectorized loads at an offset",
-    (FUNCTIONALIZATION, CODE_GENERATION),
-)
+@VIEW_SCENARIOS.add("v = x[1:]; a = v + 1; v.mul_(2)", "vectorized loads at an offset")
 def misaligned_slices(pick: Pick, scene: Scene) -> None:
     """A slice that starts in the middle of a vector register is written and read."""
     name = some(pick, scene, lambda tensor: has_rows(tensor) and tensor.shape[0] >= 3)
@@ -167,11 +146,7 @@ def nested_views(pick: Pick, scene: Scene) -> None:
     scene.wants(fresh(pick, scene, beside), fresh(pick, scene, name))
 
 
-@VIEW_SCENARIOS.add(
-    "v = x.view(int16); v.add_(1); use(x)",
-    "dtype-view-of-nothing, erased-input",
-    (FUNCTIONALIZATION, CODE_GENERATION),
-)
+@VIEW_SCENARIOS.add("v = x.view(int16); v.add_(1); use(x)", "dtype-view-of-nothing, erased-input")
 def view_of_other_dtype(pick: Pick, scene: Scene) -> None:
     """Write through a view of another item size, or read through one after a write."""
     name = some_or_new(pick, scene, 40, not_empty)
@@ -182,9 +157,7 @@ def view_of_other_dtype(pick: Pick, scene: Scene) -> None:
 
 
 @VIEW_SCENARIOS.add(
-    "(x + 1).expand(2, 4).as_strided((3,), (1,), 1)",
-    "as-strided-of-view, as-strided-of-new-base",
-    (FUNCTIONALIZATION, CODE_GENERATION),
+    "(x + 1).expand(2, 4).as_strided((3,), (1,), 1)", "as-strided-of-view, as-strided-of-new-base"
 )
 def strided_view(pick: Pick, scene: Scene) -> None:
     """`as_strided` of a tensor or of a view; it counts from the start of the storage."""
@@ -203,9 +176,7 @@ def strided_view(pick: Pick, scene: Scene) -> None:
     scene.wants(strided, fresh(pick, scene, strided))
 
 
-@VIEW_SCENARIOS.add(
-    "x.copy_(where(x == y, x, y))", "masked writes", (FUNCTIONALIZATION, CODE_GENERATION)
-)
+@VIEW_SCENARIOS.add("x.copy_(where(x == y, x, y))", "masked writes")
 def where_copied(pick: Pick, scene: Scene) -> None:
     """A choice between a tensor and new values is copied into the tensor."""
     name = some(pick, scene, not_empty)
@@ -220,11 +191,7 @@ def where_copied(pick: Pick, scene: Scene) -> None:
     scene.wants(chosen)
 
 
-@VIEW_SCENARIOS.add(
-    "y = x + 1; z = y.relu_(); return z * y",
-    "saved-input-written, #113930",
-    (FUNCTIONALIZATION, AOT_AUTOGRAD),
-)
+@VIEW_SCENARIOS.add("y = x + 1; z = y.relu_(); return z * y", "saved-input-written, #113930")
 def updated_then_used(pick: Pick, scene: Scene) -> None:
     """An in-place op whose result is used at once, and its operand later, as in a layer."""
     name = some_or_new(pick, scene, 60, lambda tensor: tensor.is_floating_point())
@@ -233,9 +200,7 @@ def updated_then_used(pick: Pick, scene: Scene) -> None:
     scene.wants(combine(pick, scene, result, name), result)
 
 
-@VIEW_SCENARIOS.add(
-    "x.copy_(y.double()); y.zero_()", "lost-strides", (FUNCTIONALIZATION, GRAPH_PASSES)
-)
+@VIEW_SCENARIOS.add("x.copy_(y.double()); y.zero_()", "lost-strides")
 def copy_between_dtypes(pick: Pick, scene: Scene) -> None:
     """A copy from a tensor of another dtype, and then a write to this source."""
     target = some(pick, scene, not_empty)
@@ -253,10 +218,10 @@ def copy_between_dtypes(pick: Pick, scene: Scene) -> None:
 
 # --- inputs: what is written and returned of them -------------------------------------------------
 
-INPUT_SCENARIOS = ScenarioTable(AOT_AUTOGRAD)
+INPUT_SCENARIOS = ScenarioTable()
 
 
-@INPUT_SCENARIOS.add("t = y + 1; x.copy_(t); use(t)", "the epilogue", (AOT_AUTOGRAD, REINPLACING))
+@INPUT_SCENARIOS.add("t = y + 1; x.copy_(t); use(t)", "the epilogue")
 def copy_into_input(pick: Pick, scene: Scene) -> None:
     """Compute something and copy it into an input, as an epilogue does.
 
@@ -267,11 +232,7 @@ def copy_into_input(pick: Pick, scene: Scene) -> None:
     scene.call("aten.copy_.default", Ref(target), Ref(value), named=pick.chance(30))
 
 
-@INPUT_SCENARIOS.add(
-    "t = x.clone(); x.add_(1); x.copy_(z); y.copy_(t)",
-    "copy-of-written-input",
-    (GRAPH_PASSES, REINPLACING),
-)
+@INPUT_SCENARIOS.add("t = x.clone(); x.add_(1); x.copy_(z); y.copy_(t)", "copy-of-written-input")
 def copies_beside_a_clone(pick: Pick, scene: Scene) -> None:
     """A clone of an input, the input written several times, and the clone read in between."""
     name = some_input(pick, scene)
@@ -292,7 +253,6 @@ def copies_beside_a_clone(pick: Pick, scene: Scene) -> None:
 @INPUT_SCENARIOS.add(
     "x.add_(1); y.mul_(2); return y[:1], x",
     "renumbered-input, tangents-of-merged-inputs, write-to-float64-number",
-    (AOT_AUTOGRAD, DYNAMO),
 )
 def several_inputs_written(pick: Pick, scene: Scene) -> None:
     """All inputs are written, and some are returned, themselves or as views."""
@@ -335,11 +295,7 @@ def views_of_outputs(pick: Pick, scene: Scene) -> None:
     scene.wants(first, second, view)
 
 
-@INPUT_SCENARIOS.add(
-    "a = -x; b = a * y; x.add_(1); return b",
-    "recomputed-from-written",
-    (AOT_AUTOGRAD, GRAPH_PASSES),
-)
+@INPUT_SCENARIOS.add("a = -x; b = a * y; x.add_(1); return b", "recomputed-from-written")
 def input_read_twice(pick: Pick, scene: Scene) -> None:
     """A product of an input with itself or another, and then a write to the input.
 
