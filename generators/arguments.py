@@ -106,8 +106,6 @@ _SMALL: dict[str, Any] = {
 
 # --- buffer arguments -----------------------------------------------------------------------------
 #
-# How `out=` arguments are drawn: buffers of the size and dtype of the result.
-#
 # Eager computes the result, so rules about sizes and dtypes need not be repeated here.
 
 
@@ -315,8 +313,6 @@ def _apart(draft: Draft, written: list[str], names: list[str]) -> list[str]:
 
 # --- matrix arguments -----------------------------------------------------------------------------
 #
-# Drawers for the operands of matrix products, by op and argument.
-#
 # The shape of an operand depends on the first tensor and on the operands drawn before.
 
 
@@ -376,10 +372,6 @@ ADDBMM = _FACTORS | _drawers(
 
 
 # --- metadata arguments ---------------------------------------------------------------------------
-#
-# How arguments are drawn for ops that change the metadata of their first tensor.
-
-
 # `set_` reads the storage of its source. So the source is drawn last, with room for the layout.
 
 

@@ -26,8 +26,6 @@ from aliasproof.ir.storages import bytes_of
 from aliasproof.ir.values import input_tensors
 
 # --- float8 ---------------------------------------------------------------------------------------
-#
-# float8: the ops that have a kernel for it.
 
 
 FLOAT8 = frozenset({torch.float8_e4m3fn, torch.float8_e5m2})

@@ -295,8 +295,6 @@ class Sketch:
 
 
 # --- form table -----------------------------------------------------------------------------------
-#
-# `@form` adds a way to write a statement to the table.
 
 
 FORMS: list[StatementForm] = []

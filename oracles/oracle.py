@@ -11,8 +11,6 @@ from typing import TypeAlias
 from aliasproof.oracles.verdict import Report, Violation
 
 # --- standalone check -----------------------------------------------------------------------------
-#
-# `StandaloneCheck`: what an oracle on results compares, as source text that needs torch only.
 
 
 Shows: TypeAlias = Callable[[Violation, str], bool]

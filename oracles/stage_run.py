@@ -97,8 +97,6 @@ def location_of(tensor: torch.Tensor, storage: int) -> Location:
 
 # --- node call ------------------------------------------------------------------------------------
 #
-# `NodeCall`: what a call of a graph node reads and writes, by its schema.
-#
 # A call of a Python function or a tensor method has no schema. Its writes are found by the version
 # counters of its operands.
 

@@ -186,8 +186,6 @@ def _sign(dtype: torch.dtype) -> np.uint64:
 
 
 # --- symbolic values ------------------------------------------------------------------------------
-#
-# `SymbolicValues`: the expression behind each value hash, to show in evidence.
 
 
 @dataclass(slots=True)
@@ -246,8 +244,6 @@ def element(name: str, sizes: tuple[int, ...], index: int) -> str:
 
 
 # --- hashed memory --------------------------------------------------------------------------------
-#
-# `HashedMemory`: the value hash of each byte of each storage, with methods to read and write it.
 
 
 @dataclass(slots=True)

@@ -16,9 +16,6 @@ from aliasproof.oracles.observation import Observation
 from aliasproof.oracles.oracle import OTHER_ELEMENTS, Needs, Oracle, StandaloneCheck, shows_elements
 from aliasproof.oracles.verdict import HOLDS, Report, Verdict, Violation
 
-# --- output values --------------------------------------------------------------------------------
-
-
 PART = 1 << 20  # elements that are compared at once
 # The difference may start at bits that vary from kernel to kernel. Later ops may have amplified it,
 # so even a large difference proves nothing.

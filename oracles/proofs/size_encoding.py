@@ -406,8 +406,6 @@ def same_dims_and_itemsizes(one: RegionPair, other: RegionPair) -> bool:
 
 
 # --- size search ----------------------------------------------------------------------------------
-#
-# Questions to z3 about sizes: the encoding of the assumptions, and a search for sizes.
 
 
 MOST_ROUNDS = 64  # sizes that z3 may propose in one search

@@ -33,8 +33,6 @@ from aliasproof.oracles.proofs.assumptions import Assumptions, SizeRange
 from aliasproof.oracles.proofs.size_expressions import Expr, SizeValues, evaluate, evaluator
 
 # --- symbolic regions -----------------------------------------------------------------------------
-#
-# Regions whose start, sizes and strides are expressions of symbolic sizes.
 
 
 @dataclass(frozen=True, slots=True)
