@@ -46,62 +46,6 @@ OPEN = "?"  # an unknown verdict, if the terminal is too narrow for the word
 _SHORT = max(len(verdict.word) for verdict in Verdict if verdict is not Verdict.UNKNOWN)
 
 
-@dataclass(slots=True)
-class VerdictMatrix:
-    """Prints a row when a target ends. The widths of all columns are known before the first row."""
-
-    console: Console
-    targets: Sequence[str]
-    oracles: Sequence[str] = ()
-    _widths: dict[str, int] = field(default_factory=dict)  # of columns, by oracle
-
-    @property
-    def _name(self) -> int:
-        return max(map(len, ["target", *self.targets]))
-
-    def _columns(self) -> int:
-        return self._name + sum(width + 1 for width in self._widths.values())
-
-    def print_row(self, target: str, reports: Mapping[str, Report]) -> None:
-        """Print the verdicts on a target. An oracle without a verdict is not applicable."""
-        begins = not self._widths
-        if begins:
-            oracles = self.oracles or list(reports)
-            for width in (_WORD, _SHORT):
-                self._widths = {oracle: max(len(oracle), width) for oracle in oracles}
-                if self._columns() <= self.console.width:
-                    break
-        if self._columns() > self.console.width:
-            self._print_list(target, reports)
-            return
-        if begins:
-            self._print_line(Text("target", "bold"), [Text(it, "bold") for it in self._widths])
-        cells = []
-        for oracle, width in self._widths.items():
-            verdict = _verdict(reports, oracle)
-            word = verdict.word if len(verdict.word) <= width else OPEN
-            cells.append(Text(word, STYLES[verdict]))
-        self._print_line(Text(target), cells)
-
-    def _print_line(self, first: Text, cells: Sequence[Text]) -> None:
-        line = first.copy()
-        line.align("left", self._name)
-        for cell, width in zip(cells, self._widths.values(), strict=True):
-            cell.align("left", width)
-            line.append(" ").append_text(cell)
-        line.rstrip()
-        self.console.print(line, soft_wrap=True)
-
-    def _print_list(self, target: str, reports: Mapping[str, Report]) -> None:
-        """Print the oracles with each verdict, the worst first, for a narrow terminal."""
-        by_verdict: dict[Verdict, list[str]] = {}
-        for oracle in self._widths:
-            by_verdict.setdefault(_verdict(reports, oracle), []).append(oracle)
-        in_order = sorted(by_verdict, key=list(STYLES).index)
-        parts = [f"{verdict.word}: {', '.join(by_verdict[verdict])}" for verdict in in_order]
-        print_lines(self.console, f"{target}: {'; '.join(parts)}")
-
-
 def _verdict(reports: Mapping[str, Report], oracle: str) -> Verdict:
     return reports[oracle].verdict if oracle in reports else Verdict.NOT_APPLICABLE
 
@@ -132,10 +76,8 @@ class CheckPrinter:
     eager: EagerResult
     shown: Shown = field(default_factory=Shown)
     oracles: Sequence[str] = ()  # of all rows; by default, of the first
-    _matrix: VerdictMatrix = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._matrix = VerdictMatrix(self.console, self.targets, self.oracles)
+    # Of the columns, by oracle. They are known before the first row.
+    _widths: dict[str, int] = field(default_factory=dict)
 
     def begin(self) -> None:
         """Print what is compared, and the eager run."""
@@ -150,7 +92,7 @@ class CheckPrinter:
 
     def target(self, result: TargetResult) -> None:
         if self.eager.unjudged is None:
-            self._matrix.print_row(result.target, result.reports)
+            self._print_row(result.target, result.reports)
 
     def end(self, check: Check) -> None:
         """Print the reasons, each violation with its evidence, and both runs."""
@@ -177,6 +119,54 @@ class CheckPrinter:
                 _print_missed(self.console, result.target, result.missed)
         self.console.print()
         print_lines(self.console, *_summary(check, self.shown))
+
+    # --- the table of verdicts ---
+
+    @property
+    def _target_width(self) -> int:
+        return max(map(len, ["target", *self.targets]))
+
+    def _table_width(self) -> int:
+        return self._target_width + sum(width + 1 for width in self._widths.values())
+
+    def _print_row(self, target: str, reports: Mapping[str, Report]) -> None:
+        """Print the verdicts on a target. An oracle without a verdict is not applicable."""
+        begins = not self._widths
+        if begins:
+            oracles = self.oracles or list(reports)
+            for width in (_WORD, _SHORT):
+                self._widths = {oracle: max(len(oracle), width) for oracle in oracles}
+                if self._table_width() <= self.console.width:
+                    break
+        if self._table_width() > self.console.width:
+            self._print_list(target, reports)
+            return
+        if begins:
+            self._print_line(Text("target", "bold"), [Text(it, "bold") for it in self._widths])
+        cells = []
+        for oracle, width in self._widths.items():
+            verdict = _verdict(reports, oracle)
+            word = verdict.word if len(verdict.word) <= width else OPEN
+            cells.append(Text(word, STYLES[verdict]))
+        self._print_line(Text(target), cells)
+
+    def _print_line(self, first: Text, cells: Sequence[Text]) -> None:
+        line = first.copy()
+        line.align("left", self._target_width)
+        for cell, width in zip(cells, self._widths.values(), strict=True):
+            cell.align("left", width)
+            line.append(" ").append_text(cell)
+        line.rstrip()
+        self.console.print(line, soft_wrap=True)
+
+    def _print_list(self, target: str, reports: Mapping[str, Report]) -> None:
+        """Print the oracles with each verdict, the worst first, for a narrow terminal."""
+        by_verdict: dict[Verdict, list[str]] = {}
+        for oracle in self._widths:
+            by_verdict.setdefault(_verdict(reports, oracle), []).append(oracle)
+        in_order = sorted(by_verdict, key=list(STYLES).index)
+        parts = [f"{verdict.word}: {', '.join(by_verdict[verdict])}" for verdict in in_order]
+        print_lines(self.console, f"{target}: {'; '.join(parts)}")
 
 
 def check_text(check: Check, shown: Shown) -> str:

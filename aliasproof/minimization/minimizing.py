@@ -530,4 +530,4 @@ def write_folder(
     tried, accepted, steps = reducer.tried, reducer.accepted, reducer.passes
     finding = replace(named.finding, tried=tried, accepted=accepted, steps=steps)
     with writing(folder):
-        return publish_finding(finding, origin=_origin(given)).write(folder)
+        return publish_finding(finding, folder, _origin(given))

@@ -1,13 +1,12 @@
 """The scripts and the issue of a finding, for each language of programs.
 
-`publish_finding` makes the files of one finding; a campaign makes them step by step.
+`publish_finding` writes the files of one finding; a campaign makes them step by step.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -81,27 +80,13 @@ def issue_of(finding: Any, shown: Reproduced, origin: str = BY_FUZZER) -> str | 
     return None if is_own(finding.target) else issue_text(finding, shown, origin)
 
 
-@dataclass(frozen=True, slots=True)
-class Published:
-    """A finding with its script, its issue, and notes on what the script showed.
+def publish_finding(finding: AnyFinding, folder: Path, origin: str = BY_FUZZER) -> list[str]:
+    """Run the script of a finding in fresh processes, also under `torch.compile`.
 
-    The issue is None for a bug of the user's own code, and if the script does not show the bug.
+    Writes the finding with its script and its issue into a folder; there is no issue for a bug of
+    the user's own code, and if the script does not show the bug. Returns notes on what the script
+    showed, and on the files. Raises `OSError`.
     """
-
-    finding: AnyFinding
-    script: str
-    issue: str | None
-    notes: Sequence[str]
-
-    def write(self, folder: Path) -> Sequence[str]:
-        """Write the files into a folder, and return the notes. Raises `OSError`."""
-        write_case(folder, self.finding, self.script, self.issue)
-        files = ", ".join(sorted(it.name for it in folder.iterdir()))
-        return [*self.notes, f"{folder} has {files}"]
-
-
-def publish_finding(finding: AnyFinding, origin: str = BY_FUZZER) -> Published:
-    """Run the script of a finding in fresh processes, also under `torch.compile`."""
     endings: dict[str, str] = {}
     run = functools.partial(confirm, timeout=COMPILER_TIMEOUT)
     for literal in (False, True):
@@ -110,12 +95,14 @@ def publish_finding(finding: AnyFinding, origin: str = BY_FUZZER) -> Published:
             continue
         confirmation = confirm_finding(finding, run, literal=literal)
         if confirmation.shown:
-            reproduced = Reproduced(text, confirmation.output)
-            finding, shown = run_compiled(finding, reproduced, run)
+            finding, shown = run_compiled(finding, Reproduced(text, confirmation.output), run)
+            write_case(folder, finding, shown.script, issue_of(finding, shown, origin))
             level = finding.user_level.items()
-            answers = [f"torch.compile(backend='{name}'): {answer}" for name, answer in level]
-            issue = issue_of(finding, shown, origin)
-            return Published(finding, shown.script, issue, answers)
+            notes = [f"torch.compile(backend='{name}'): {answer}" for name, answer in level]
+            break
         endings[text] = confirmation.ending
-    ending = next(iter(endings.values()))
-    return Published(finding, [*endings][-1], None, [f"the script does not show it: {ending}"])
+    else:
+        write_case(folder, finding, [*endings][-1])
+        notes = [f"the script does not show it: {next(iter(endings.values()))}"]
+    files = ", ".join(sorted(it.name for it in folder.iterdir()))
+    return [*notes, f"{folder} has {files}"]
