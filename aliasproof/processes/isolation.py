@@ -300,7 +300,10 @@ def _isolate(nbytes: int, dump: IO[str], device: str) -> None:
     faulthandler.register(_DUMP_SIGNAL, dump, all_threads=False)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # writing a core dump takes long
     if device != CPU:
-        start_device(device)
+        import torch  # noqa: PLC0415 - the process that prints a check never imports it
+
+        # To initialize CUDA takes gigabytes, which the limit must not count.
+        torch.ones(1, device=device).add_(1).item()
     else:
         # A fork context uses locks without names. A named lock, such as that of a progress bar,
         # would stay behind when the process is killed, and be reported as leaked on standard error.
@@ -314,13 +317,6 @@ def die_with_parent() -> None:
     if sys.platform == "linux":
         set_death_signal = 1  # PR_SET_PDEATHSIG in linux/prctl.h
         ctypes.CDLL(None).prctl(set_death_signal, signal.SIGKILL)
-
-
-def start_device(device: str) -> None:
-    """Initialize CUDA in this process: this takes gigabytes, which the limit must not count."""
-    import torch  # noqa: PLC0415 - the process that prints a check never imports it
-
-    torch.ones(1, device=device).add_(1).item()
 
 
 def limit_memory(nbytes: int) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
+from traceback import walk_tb
 
 import torch
 
@@ -181,20 +181,12 @@ def innermost_frame(error: BaseException) -> str | None:
 
     None if the error comes from C++ through only the dispatcher, or from other code.
     """
-    traceback, innermost = error.__traceback__, None
-    while traceback is not None:
-        innermost = _telling_frame(traceback.tb_frame, innermost)
-        traceback = traceback.tb_next
+    innermost = None
+    for frame, _ in walk_tb(error.__traceback__):
+        path, name = Path(frame.f_code.co_filename), frame.f_code.co_name
+        if not path.is_relative_to(_TORCH):
+            innermost = None  # code that torch generates has no file, and calls operators
+        elif name not in _CHECKS:
+            inside = path.relative_to(_TORCH).as_posix()
+            innermost = None if inside.startswith(_DISPATCH) else f"{inside}: {name}"
     return innermost
-
-
-def _telling_frame(frame: FrameType, before: str | None) -> str | None:
-    path = Path(frame.f_code.co_filename)
-    name = frame.f_code.co_name
-    if not path.is_relative_to(_TORCH):
-        # Code that torch generates has no file. It calls operators, as a program does.
-        return None
-    inside = path.relative_to(_TORCH).as_posix()
-    if name in _CHECKS:
-        return before
-    return None if inside.startswith(_DISPATCH) else f"{inside}: {name}"
