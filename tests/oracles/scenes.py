@@ -8,9 +8,10 @@ from torch import Tensor, fx
 
 from aliasproof.eager.trace import Trace
 from aliasproof.ir.values import clone_inputs
+from aliasproof.oracles import equivalence
 from aliasproof.oracles.clobbers import judge_stage
 from aliasproof.oracles.contract import Contract, Promise, Waiver
-from aliasproof.oracles.equivalence import differences, run_uninterpreted
+from aliasproof.oracles.equivalence import ValueHashes, differences, run_uninterpreted
 from aliasproof.oracles.observation import Observation, observe, observe_eager
 from aliasproof.oracles.stage import Stage
 from aliasproof.oracles.stage_run import run_stage
@@ -76,7 +77,23 @@ def clobbers(after: Stage, inputs: Sequence[Tensor], before: Stage | None = None
     return judge_stage(run_stage(after, clone_inputs(inputs)), first)
 
 
+def report(eager: Function, target: Function, *inputs: Tensor, contract: Contract = ALL) -> Report:
+    """The report of *equivalence* on two functions."""
+
+    def both(*, named: bool, seed: int) -> tuple[ValueHashes, ValueHashes]:
+        torch.manual_seed(0)
+        one = run_uninterpreted(eager, clone_inputs(inputs), named=named, seed=seed)
+        torch.manual_seed(0)
+        return one, run_uninterpreted(target, clone_inputs(inputs), named=named, seed=seed)
+
+    hashes = both(named=False, seed=0)
+    return equivalence.judge(contract, *hashes, Trace(), lambda: both(named=True, seed=1))
+
+
 def same_hashes(one: Function, other: Function, *inputs: Tensor) -> bool:
     """Whether two functions leave equal value hashes, without a second pair of runs."""
-    hashes = (run_uninterpreted(function, clone_inputs(inputs)) for function in (one, other))
+    hashes = []
+    for function in (one, other):
+        torch.manual_seed(0)
+        hashes.append(run_uninterpreted(function, clone_inputs(inputs)))
     return not differences(*hashes)

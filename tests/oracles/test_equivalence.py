@@ -10,28 +10,17 @@ from aliasproof.eager.trace import Trace
 from aliasproof.generators.features import swarm
 from aliasproof.generators.strategies import sample
 from aliasproof.ir.execution import ProgramFunction
-from aliasproof.ir.values import clone_inputs, input_tensors
+from aliasproof.ir.values import input_tensors
 from aliasproof.oracles.contract import Contract, Precondition, Promise, Waiver
-from aliasproof.oracles.equivalence import ValueHashes, judge, run_uninterpreted
+from aliasproof.oracles.equivalence import judge, run_uninterpreted
 from aliasproof.oracles.observation import observe_eager
-from aliasproof.oracles.verdict import Report, Verdict
-from tests.oracles.scenes import ALL, Function
+from aliasproof.oracles.verdict import Verdict
+from tests.oracles.scenes import ALL, report
 
 aten = torch.ops.aten
 X = torch.arange(6.0)
 M = torch.arange(12.0).view(3, 4)
 Z = torch.complex(torch.arange(4.0), torch.ones(4))
-
-
-def report(eager: Function, target: Function, *inputs: Tensor, contract: Contract = ALL) -> Report:
-    def both(*, named: bool, seed: int) -> tuple[ValueHashes, ValueHashes]:
-        torch.manual_seed(0)
-        one = run_uninterpreted(eager, clone_inputs(inputs), named=named, seed=seed)
-        torch.manual_seed(0)
-        return one, run_uninterpreted(target, clone_inputs(inputs), named=named, seed=seed)
-
-    hashes = both(named=False, seed=0)
-    return judge(contract, *hashes, Trace(), lambda: both(named=True, seed=1))
 
 
 def stale(x: Tensor) -> Tensor:
