@@ -120,11 +120,6 @@ class Counts:
         """All instructions that were drawn."""
         return self.kept + self.raised + self.undefined + self.too_large
 
-    @property
-    def dropped(self) -> float:
-        """The share of drawn instructions that were not kept."""
-        return 1 - self.kept / self.drawn if self.drawn else 0.0
-
     def add(self, other: Counts) -> None:
         """Add the counts of other scenes to these."""
         self.kept += other.kept
