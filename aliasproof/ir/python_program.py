@@ -44,8 +44,9 @@ def _words(text: str) -> frozenset[str]:
 
 
 BUILTINS = _words("""
-    bool classmethod dict enumerate float int isinstance len list locals max min next print
-    property range reversed staticmethod sum super tuple type zip
+    abs all any bool classmethod dict divmod enumerate filter float int isinstance len list locals
+    map max min next pow print property range reversed round sorted staticmethod str sum super
+    tuple type zip
 """)
 IMPORTED = frozenset({"torch", "dataclasses", "math"})
 # The errors that a program can raise and catch. None is a base class of an error that ends a run.
@@ -101,7 +102,7 @@ BEYOND_OPERATORS = _OF_TORCH
 def attributes() -> frozenset[str]:
     """The attributes that a program may name."""
     own = frozenset(custom_operators.names())
-    of_torch = _operators() | _layers_and_functions() | _OF_TORCH | _ORDINARY
+    of_torch = _operators() | _layers_and_constants() | _OF_TORCH | _ORDINARY
     return of_torch | _OF_CONTAINERS | OWN_ATTRIBUTES | own
 
 
@@ -118,22 +119,28 @@ def _operators() -> frozenset[str]:
     return frozenset(name for name in names if not name.startswith("_"))
 
 
-def _layers_and_functions() -> frozenset[str]:
-    """The names of layers, of optimizers, and of functions in the modules that people import."""
+def _layers_and_constants() -> frozenset[str]:
+    """Layers, optimizers, functions of the modules that people import, dtypes, memory formats."""
     nn, classes = torch.nn, (torch.nn.Module, torch.optim.Optimizer)
+    functions = types.FunctionType | types.BuiltinFunctionType
     modules = (nn, nn.functional, nn.init, nn.utils, nn.utils.rnn, torch.optim, torch.func)
-    return frozenset(
-        name
+    members = [
+        (name, value)
         for module in (*modules, torch.linalg, torch.fft, torch.special)
         for name, value in vars(module).items()
-        if not name.startswith("_")
-        and name != "Container"  # elsewhere in torch, that of `typing`
-        and (
-            issubclass(value, classes)
-            if isinstance(value, type)
-            else isinstance(value, types.FunctionType | types.BuiltinFunctionType)
-            and (value.__module__ or "torch").startswith("torch")
-        )
+        if name[0] != "_" and name != "Container"  # elsewhere in torch, that of `typing`
+    ]
+    constants = torch.dtype | torch.memory_format
+    return frozenset(
+        [
+            *(name for name, it in members if isinstance(it, type) and issubclass(it, classes)),
+            *(
+                name
+                for name, it in members
+                if isinstance(it, functions) and (it.__module__ or "torch").startswith("torch")
+            ),
+            *(name for name, it in vars(torch).items() if isinstance(it, constants)),
+        ]
     )
 
 
@@ -155,8 +162,8 @@ _EXPRESSIONS = (
     ast.BoolOp, ast.BinOp, ast.UnaryOp, ast.Lambda, ast.IfExp, ast.Dict, ast.List, ast.Tuple,
     ast.ListComp, ast.DictComp, ast.GeneratorExp, ast.comprehension, ast.Yield, ast.Compare,
     ast.Call, ast.Constant, ast.Attribute, ast.Subscript, ast.Starred, ast.Name, ast.Slice,
-    ast.arguments, ast.arg, ast.keyword, ast.expr_context, ast.boolop, ast.operator, ast.unaryop,
-    ast.cmpop,
+    ast.NamedExpr, ast.JoinedStr, ast.FormattedValue, ast.arguments, ast.arg, ast.keyword,
+    ast.expr_context, ast.boolop, ast.operator, ast.unaryop, ast.cmpop,
 )  # fmt: skip
 _ALLOWED = (*_STATEMENTS, *_EXPRESSIONS)
 

@@ -186,6 +186,7 @@ def _made(
             *body, last = node.body
             value = last.value if isinstance(last, ast.Return) else None
             straight = all(isinstance(it, ast.Assign | ast.Expr | ast.AugAssign) for it in body)
+            straight &= not any(isinstance(it, ast.Starred) for it in getattr(value, "elts", ()))
             if straight and isinstance(value, ast.Tuple | ast.List) and not arguments.kwargs:
                 made, passed = [ast.unparse(it) for it in body], []
                 bound = {it.id for it in ast.walk(node) if isinstance(it, ast.Name)}

@@ -88,10 +88,12 @@ torch.nn.init.ones_(layer[1].weight)
 
 def program(x):
     y = F.interpolate(layer(x[None, None]), scale_factor=math.ceil(0.1), mode="nearest")[0, 0]
-    return y.detach() * root(4.0) + torch.zeros(2, device=x.device)
+    sizes = {f"size {size}": size for size in sorted([abs(-2)])}
+    zeros = torch.zeros(sizes["size 2"], dtype=torch.uint8, device=x.device)
+    return y.detach() * root(4.0) + zeros.to(memory_format=torch.preserve_format)
 
 def inputs():
-    return (torch.ones(2),)
+    return [*((z := torch.ones(2)) for _ in range(1))]
 """,
     "a loop operator": """
 from torch._higher_order_ops.while_loop import while_loop

@@ -109,8 +109,8 @@ def test_the_state_of_a_module_in_a_global_is_left():
         "async def f(): pass",
         "undefined_name",
         "__builtins__ = 1",
-        "x = f'{x}'",
-        "x := 1",
+        "x = f'{x.__class__}'",
+        "(__class__ := x)",
         "lambda: exec('1')",
     ],
 )
