@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 import torch
 from torch import fx
 from torch._ops import OpOverload
-from torch.fx.node import map_arg
 
 from aliasproof.eager.indexed_stores import same_values, value_stored
 from aliasproof.ir.eager_call import tensors_in
@@ -366,51 +365,51 @@ def run_stage(stage: Stage, inputs: Sequence[object]) -> StageRun:
         InternalError: The graph takes another number of inputs.
 
     """
-    return _Runner(stage, inputs).run()
+    return _Runner(stage, inputs).record_all()
 
 
-class _Runner:
+class _Runner(fx.Interpreter):
+    """Runs a graph as fx does, up to the first error, and records each node."""
+
     def __init__(self, stage: Stage, inputs: Sequence[object]) -> None:
-        placeholders = sum(node.op == "placeholder" for node in stage.graph.graph.nodes)
+        super().__init__(stage.graph, garbage_collect_values=False)
+        placeholders = len(self.graph.find_nodes(op="placeholder"))
         if placeholders != len(inputs):
             raise InternalError(
                 f"stage {stage.name} takes {placeholders} inputs, {len(inputs)} were given"
             )
+        self.args_iter = iter(inputs)
         self.record = StageRun(stage)
-        self.graph = stage.graph
-        self.inputs = iter(inputs)
-        self.values: dict[fx.Node, Any] = {}
-        self.attributes = self._attributes()
+        self.attributes = _attributes(stage.graph)
         self.numbers: dict[int, int] = {}  # of storages, by their identity
 
-    def run(self) -> StageRun:
+    def record_all(self) -> StageRun:
         # Eager and target run without gradients, so stages do as well.
         with torch.no_grad():
-            for node in self.graph.graph.nodes:
-                self._step(node)
+            for node in self.graph.nodes:
+                self._record(node)
                 if self.record.error is not None:
                     break
         return self.record
 
-    def _step(self, node: fx.Node) -> None:
-        if node.op == "placeholder":
-            self._note(node, next(self.inputs))
-        elif node.op != "get_attr":
-            self._run(node)
-        elif node in self.attributes:
-            self._note(node, self.attributes[node])
-        else:
-            missing = AttributeError(f"the module has no attribute {node.target}")
-            self.record.error = (node, missing)
-
-    def _run(self, node: fx.Node) -> None:
+    def _record(self, node: fx.Node) -> None:
         call = None
         try:
-            args, kwargs = map_arg(node.args, self._value), map_arg(node.kwargs, self._value)
+            early = next((it for it in node.all_input_nodes if it not in self.env), None)
+            if early is not None:
+                raise LookupError(f"{early} is used before it is defined")
+            args, kwargs = self.fetch_args_kwargs_from_env(node)
             # Operands are located before the node runs: it may change their metadata.
             call = self._call(node, args, kwargs)
             counters = version_counters(call)
-            value = self._execute(node, call, args, kwargs)
+            # A `copy_` into memory that overlaps itself may store two values to one address. Only
+            # the result shows that, so the expected contents are computed before the call.
+            expected = None
+            if call is not None and call.op is not None:
+                expected = value_stored(call.op, call.arguments)
+            value = getattr(self, node.op)(node.target, args, kwargs)
+            if call is not None and expected is not None:
+                call.conflicts = not same_values(call.arguments["self"], expected)
             if call is not None and call.op is None:
                 note_writes(call, counters)
         except (Rejected, InternalError):
@@ -422,23 +421,20 @@ class _Runner:
             if call is not None:
                 self.record.nodes.append(NodeRun(node, None, (), call))
             return
-        self._note(node, value, call)
+        locations = tuple(map(self._location, tensors_in(value)))
+        self.env[node] = value
+        self.record.nodes.append(NodeRun(node, value, locations, call))
+        if node.op in ("placeholder", "get_attr"):
+            self.record.inputs.update(location.storage for location in locations)
 
-    def _value(self, node: fx.Node) -> Any:
-        if node not in self.values:
-            raise LookupError(f"{node} is used before it is defined")
-        return self.values[node]
-
-    def _attributes(self) -> dict[fx.Node, object]:
-        attributes: dict[fx.Node, object] = {}
-        for node in self.graph.graph.find_nodes(op="get_attr"):
-            # A missing attribute is an error of its node, once the run reaches this node.
-            with contextlib.suppress(AttributeError):
-                attributes[node] = attrgetter(str(node.target))(self.graph)
-        return dict(zip(attributes, clone_inputs(list(attributes.values())), strict=True))
+    def get_attr(self, target: Any, args: Any, kwargs: Any) -> object:
+        """The clone of an attribute."""
+        if target not in self.attributes:
+            raise AttributeError(f"the module has no attribute {target}")
+        return self.attributes[target]
 
     def _call(self, node: fx.Node, args: Any, kwargs: Mapping[str, Any]) -> NodeCall | None:
-        if node.op == "output":
+        if not node.op.startswith("call_"):
             return None
         target: Any = node.target
         if isinstance(target, OpOverload):
@@ -448,31 +444,6 @@ class _Runner:
             return operator_call(None, args[0], args[1:], kwargs, self._location)
         # Methods, modules and Python functions.
         return function_call(args, kwargs, self._location)
-
-    def _execute(self, node: fx.Node, call: NodeCall | None, args: Any, kwargs: Any) -> Any:
-        if node.op == "output":
-            return args[0]
-        if node.op == "call_method":
-            return getattr(args[0], str(node.target))(*args[1:], **kwargs)
-        if node.op == "call_module":
-            return self.graph.get_submodule(str(node.target))(*args, **kwargs)
-        assert callable(node.target)
-        # A `copy_` into memory that overlaps itself may store two values to one address. Only the
-        # result shows that, so the expected contents are computed before the call.
-        expected = None
-        if call is not None and call.op is not None:
-            expected = value_stored(call.op, call.arguments)
-        value = node.target(*args, **kwargs)
-        if call is not None and expected is not None:
-            call.conflicts = not same_values(call.arguments["self"], expected)
-        return value
-
-    def _note(self, node: fx.Node, value: object, call: NodeCall | None = None) -> None:
-        locations = tuple(map(self._location, tensors_in(value)))
-        self.values[node] = value
-        self.record.nodes.append(NodeRun(node, value, locations, call))
-        if node.op in ("placeholder", "get_attr"):
-            self.record.inputs.update(location.storage for location in locations)
 
     def _location(self, tensor: torch.Tensor) -> Location:
         if tensor.layout is not torch.strided:
@@ -489,3 +460,13 @@ class _Runner:
         end = location.region.interval[1]
         record.nbytes[number] = max(record.nbytes[number], storage.nbytes(), end)
         return location
+
+
+def _attributes(module: fx.GraphModule) -> dict[str, object]:
+    """Clones of the attributes that a graph uses, by name; those that exist."""
+    attributes: dict[str, object] = {}
+    for node in module.graph.find_nodes(op="get_attr"):
+        # A missing attribute is an error of its node, once the run reaches this node.
+        with contextlib.suppress(AttributeError):
+            attributes[str(node.target)] = attrgetter(str(node.target))(module)
+    return dict(zip(attributes, clone_inputs(list(attributes.values())), strict=True))

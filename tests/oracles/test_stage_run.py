@@ -135,6 +135,14 @@ def test_functions_that_are_not_operators_just_run() -> None:
     assert nodes["part"].locations[0].sizes == (1, 3)
 
 
+def test_a_module_of_the_graph_runs() -> None:
+    traced = fx.symbolic_trace(torch.nn.Sequential(torch.nn.ReLU()))
+    done = run_stage(Stage("tested", traced, functional=False), [X - 3])
+    assert done.error is None
+    assert [node.node.op for node in done.nodes] == ["placeholder", "call_module", "output"]
+    assert str(done.nodes[-1].value) == str((X - 3).relu())
+
+
 def test_whether_a_copy_stores_one_value_at_one_address() -> None:
     def windows(line: torch.Tensor) -> torch.Tensor:
         return line.as_strided((2, 2), (1, 1))
