@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch._ops import OpOverload
+from torch.utils import _pytree as pytree
 
 from aliasproof.eager.rounding import ANY_ZERO, readable, rounding_name, rounds_alike
 from aliasproof.eager.uninitialised import ALLOCATES
@@ -246,16 +247,13 @@ def _on_numbers(
     def run(numbers: Numbers) -> Numbers:
         rest = torch.from_numpy(numbers)
 
-        def replaced(value: Any) -> Any:
+        def replaced(tensor: torch.Tensor) -> torch.Tensor:
             nonlocal rest
-            if isinstance(value, (list, tuple)):
-                return [replaced(member) for member in value]
-            if not isinstance(value, torch.Tensor):
-                return value
-            mine, rest = rest[: value.numel()], rest[value.numel() :]
-            return mine.view(value.shape).to(value.device)
+            mine, rest = rest[: tensor.numel()], rest[tensor.numel() :]
+            return mine.view(tensor.shape).to(tensor.device)
 
-        numbered = {name: replaced(given[name]) for name in names if name in given}
+        operands = {name: given[name] for name in names if name in given}
+        numbered = pytree.tree_map_only(torch.Tensor, replaced, operands)
         made: Numbers = op(**{**given, **numbered}).cpu().numpy()
         return made
 

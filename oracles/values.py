@@ -10,6 +10,7 @@ import torch
 
 from aliasproof.eager.rounding import readable
 from aliasproof.eager.trace import EXACT, Tolerance, Trace
+from aliasproof.ir.regions import reach
 from aliasproof.oracles.contract import Contract, Difference, Promise
 from aliasproof.oracles.given_tolerance import given_limits
 from aliasproof.oracles.observation import Observation
@@ -180,11 +181,8 @@ def _has_memory(tensor: torch.Tensor) -> bool:
     """Whether all elements are inside the storage, and the storage is in memory."""
     if not tensor.numel() or tensor.device.type == "meta":
         return not tensor.numel()
-    last = sum(
-        (size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True)
-    )
-    end = (tensor.storage_offset() + last + 1) * tensor.element_size()
-    return end <= tensor.untyped_storage().nbytes()
+    end = int(tensor.storage_offset()) + reach(tuple(tensor.shape), tensor.stride())
+    return end * tensor.element_size() <= tensor.untyped_storage().nbytes()
 
 
 # An integer dtype, by item size.
