@@ -23,6 +23,7 @@ from torch import fx
 from torch._ops import OpOverload
 
 from aliasproof.ir.errors import InternalError
+from aliasproof.reference_pass.calls.storages import storage_of
 from aliasproof.reference_pass.conditions import Condition
 from aliasproof.reference_pass.pipeline import (
     CONDITIONS,
@@ -270,6 +271,12 @@ def _right_function(
         )
     right: Callable[..., Any] = functions[0]
     return right
+
+
+def input_storages(graph_module: fx.GraphModule) -> set[int]:
+    """The storages of the inputs of a graph."""
+    inputs = graph_module.graph.find_nodes(op="placeholder")
+    return {storage_of(node.meta["val"]) for node in inputs}
 
 
 def require_same_parameters(wrong: Callable[..., Any], right: Callable[..., Any]) -> None:

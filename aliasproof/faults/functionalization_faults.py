@@ -22,6 +22,7 @@ from aliasproof.faults.fault import (
     by_rule,
     by_table,
     from_build,
+    input_storages,
     instead_of,
     instead_of_entries,
 )
@@ -448,17 +449,22 @@ def epilogue_is_swapped(graph_module: fx.GraphModule) -> None:
 @plant(after_noops, "pytorch/pytorch#198101")
 def inputs_are_written_too_early(graph_module: fx.GraphModule) -> None:
     """New contents are copied to an input before the last read of its old contents."""
+    # Without such a read, the results are right: see `inputs_are_written_before_the_end`.
+    write_at_once(graph_module, read_later=True)
+
+
+def write_at_once(graph_module: fx.GraphModule, *, read_later: bool) -> None:
+    """Copy new contents to those inputs whose old ones are, or are not, read later."""
     nodes = list(graph_module.graph.nodes)
     # In the graph without no-ops, a new value may be one that was computed long before the write.
     for copy in _copies(graph_module):
-        destination, source = copy.args
+        destination, source = copy.args[:2]
         if not isinstance(destination, fx.Node) or not isinstance(source, fx.Node):
             continue
         storage = storage_of(destination.meta["val"])
         between = nodes[nodes.index(source) + 1 : nodes.index(copy)]
-        # Without such a read, the results are right: see `inputs_are_written_before_the_end`.
-        read_later = any(storage in operand_storages(node) for node in between)
-        if destination.op == "placeholder" and read_later:
+        is_read = any(storage in operand_storages(node) for node in between)
+        if destination.op == "placeholder" and is_read == read_later:
             source.append(copy)
 
 
@@ -547,11 +553,7 @@ def _follows_epilogue(node: fx.Node) -> bool:
 @plant(after_functionalize, "rule of functionalize: outputs share memory with inputs as in eager")
 def aliased_output_is_copied(graph_module: fx.GraphModule) -> None:
     """An output that is a view of an unmutated input is returned as a copy."""
-    inputs = {
-        storage_of(node.meta["val"])
-        for node in graph_module.graph.nodes
-        if node.op == "placeholder"
-    }
+    inputs = input_storages(graph_module)
     for node in _returned_nodes(graph_module):
         aliased = node.op != "placeholder" and storage_of(node.meta["val"]) in inputs
         if aliased and not _follows_epilogue(node):
@@ -602,11 +604,7 @@ def repeated_last_output_is_left_out(graph_module: fx.GraphModule) -> None:
 def output_is_contiguous(graph_module: fx.GraphModule) -> None:
     """A new tensor is returned contiguous, whatever strides it has in eager."""
     returned = _returned_nodes(graph_module)
-    inputs = {
-        storage_of(node.meta["val"])
-        for node in graph_module.graph.nodes
-        if node.op == "placeholder"
-    }
+    inputs = input_storages(graph_module)
     storages = [storage_of(node.meta["val"]) for node in returned]
     for node, storage in zip(returned, storages, strict=True):
         is_new = storage not in inputs and storages.count(storage) == 1

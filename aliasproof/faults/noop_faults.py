@@ -12,6 +12,7 @@ from aliasproof.faults.fault import (
     Faults,
     after_noops,
     after_reinplace,
+    input_storages,
     instead_of_entries,
     weaker_noop_rule,
 )
@@ -130,7 +131,7 @@ def equal_nodes_around_a_write_are_merged(graph_module: fx.GraphModule) -> None:
 @plant(after_reinplace, "pytorch/pytorch#162267")
 def in_place_calls_are_dead_code(graph_module: fx.GraphModule) -> None:
     """Dead code elimination looks at users only, and an in-place call may have none."""
-    inputs = {storage_of(n.meta["val"]) for n in graph_module.graph.nodes if n.op == "placeholder"}
+    inputs = input_storages(graph_module)
     # Writes to inputs stay: `epilogue_is_dead_code` is another fault.
     for node in reversed(list(graph_module.graph.nodes)):
         if (

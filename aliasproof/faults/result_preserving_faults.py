@@ -21,10 +21,10 @@ from aliasproof.faults.fault import (
     fault,
     from_build,
 )
+from aliasproof.faults.functionalization_faults import write_at_once
 from aliasproof.ir.values import clone_inputs
 from aliasproof.oracles.stage import Stage
 from aliasproof.reference_pass.calls.operator_forms import EPILOGUE, aten, bind, unbind, writes
-from aliasproof.reference_pass.calls.storages import operand_storages, storage_of
 from aliasproof.reference_pass.exceptions import Refused
 from aliasproof.reference_pass.pipeline import functionalize, pipeline
 from aliasproof.targets.target import Build, Function
@@ -206,14 +206,5 @@ def new_tensors_are_mutated(function: Function, inputs: Inputs) -> Build:
 @plant(after_noops, "torch/_inductor/fx_passes/README.md: no mutation but a copy_ epilogue")
 def inputs_are_written_before_the_end(graph_module: fx.GraphModule) -> None:
     """An input is written after its last read, but before the rest of the graph is computed."""
-    nodes = list(graph_module.graph.nodes)
-    for node in nodes:
-        destination, source = node.args[:2] if node.target is aten.copy_.default else (None, None)
-        if not isinstance(destination, fx.Node) or not isinstance(source, fx.Node):
-            continue
-        storage = storage_of(destination.meta["val"])
-        between = nodes[nodes.index(source) + 1 : nodes.index(node)]
-        # With such a read, the results are wrong: see `inputs_are_written_too_early`.
-        read_later = any(storage in operand_storages(other) for other in between)
-        if destination.op == "placeholder" and not read_later:
-            source.append(node)
+    # With a read of its old contents, the results are wrong: see `inputs_are_written_too_early`.
+    write_at_once(graph_module, read_later=False)
