@@ -49,7 +49,9 @@ def python_of(body: str, x: str = "torch.ones(2)") -> PythonProgram:
     )
 
 
-_INPUT = re.compile(r"(\w*)\[([\d, ]*)\](?: strides \[([\d, ]*)\])?(?: storage (\d+))?")
+_INPUT = re.compile(
+    r"(\w*)\[([\d, ]*)\](?: strides \[([\d, ]*)\])?(?: offset (\d+))?(?: storage (\d+))?"
+)
 
 
 def programs_in(text: str) -> dict[str, Program]:
@@ -66,10 +68,13 @@ def programs_in(text: str) -> dict[str, Program]:
     return programs
 
 
-def _view(dtype: str, sizes: str, strides: str | None, storage: str | None) -> Input:
+def _view(
+    dtype: str, sizes: str, strides: str | None, offset: str | None, storage: str | None
+) -> Input:
     return view(
         *map(int, re.findall(r"\d+", sizes)),
         strides=None if strides is None else tuple(map(int, re.findall(r"\d+", strides))),
+        offset=int(offset or 0),
         storage=None if storage is None else int(storage),
         dtype=getattr(torch, dtype or "float32"),
     )

@@ -1,22 +1,79 @@
 """Faults that few drawn programs show are killed on a short program; the right pass survives it.
 
-Each condition of reinplacing, and each decision of memory planning, has a program that needs it.
+Each rule of functionalization, each condition of reinplacing, and each decision of memory planning
+has a program that needs it.
 """
+
+from collections.abc import Iterator
+from dataclasses import fields
 
 import pytest
 
 from aliasproof.faults import matrix
 from aliasproof.faults.catalogue import FAULTS
+from aliasproof.faults.fault import Make, Passes
 from aliasproof.faults.matrix import PreparedCase, row_of, row_of_target
 from aliasproof.faults.planning_faults import FAULTS as PLANNING_FAULTS
 from aliasproof.judge.trial import Case, run_eager
 from aliasproof.reference_pass.pipeline import CONDITIONS
+from aliasproof.reference_pass.rules import RULES, Rules
 from tests.short_programs import programs_in
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of torch, about odd programs
 
 # A head has the name of a fault, all oracles that kill it, and the inputs.
 KILLED_ON = programs_in("""
+last piece starts too early, by inputs equivalence: [5]
+    v0, v1, v2 = aten.split.Tensor(x0, 2)
+    v3 = aten.zero_.default(v2)
+    return ()
+
+transpose is not undone, by inputs equivalence: [2, 2] [2, 2]
+    v0 = aten.t.default(x0)
+    v1 = aten.sub_.Tensor(v0, x1)
+    return ()
+
+masked write counts as overwrite, by inputs equivalence: [3] bool[3]
+    v0 = aten.add_.Scalar(x0, 1)
+    v1 = aten.masked_fill_.Scalar(x0, x1, 5)
+    return ()
+
+tensor is always the base, by inputs equivalence: [2] offset 2
+    v0 = aten.as_strided.default(x0, [4], [1], 0)
+    v1 = aten.add_.Scalar(v0, 1)
+    return ()
+
+view is not regenerated, by values equivalence: [3]
+    v0 = aten.slice.Tensor(x0, 0, 1, 3)
+    v1 = aten.neg.default(v0)
+    v2 = aten.add_.Scalar(x0, 1)
+    v3 = aten.neg.default(v0)
+    return v1, v3
+
+reads ignore queued writes, by values equivalence: [3]
+    v0 = aten.slice.Tensor(x0, 0, 1, 3)
+    v1 = aten.neg.default(v0)
+    v2 = aten.mul_.Scalar(x0, 2)
+    v3 = aten.neg.default(v0)
+    return v1, v3
+
+base has another layout, by metadata: [3, 1]
+    v0 = aten.neg.default(x0)
+    v1 = aten.expand.default(v0, [3, 4])
+    v2 = aten.fill_.Scalar(v1, 5)
+    return (v0,)
+
+offset in elements of the base, by values equivalence: [6] strides [2] float64[2] offset 1 storage 0
+    v0 = aten.add_.Scalar(x0, 1)
+    v1 = aten.neg.default(x1)
+    return (v1,)
+
+new tensor is made contiguous, by metadata: [2, 3]
+    v0 = aten.t.default(x0)
+    v1 = aten.neg.default(v0)
+    v2 = aten.add_.Scalar(v1, 1)
+    return (v1,)
+
 without same size and dtype, by metadata: int8[4]
     v0 = aten.neg.default(x0)
     v1 = aten.ge.Scalar(v0, -1)
@@ -286,10 +343,26 @@ size of free storages is ignored, by errors: [2] [2, 4]
 """)
 
 
+NAMES = {head.partition(", by ")[0] for head in KILLED_ON}
+
+
+def test_each_rule_has_a_program() -> None:
+    changed = {rule for name in NAMES for rule in changed_rules(FAULTS[name].make)}
+    of_training = {"functional_form", "detaches"}  # see tests/reference_pass/test_training.py
+    assert changed == {rule.name for rule in fields(Rules)} - of_training
+
+
+def changed_rules(make: Make) -> Iterator[str]:
+    for rule in fields(Rules):
+        right = getattr(RULES, rule.name)
+        if isinstance(make, Passes) and getattr(make.rules, rule.name) is not right:
+            yield rule.name
+
+
 def test_each_condition_and_each_fault_of_planning_has_a_program() -> None:
     needed = {f"without {condition.__name__.replace('_', ' ')}" for condition in CONDITIONS}
     needed |= {fault.name for fault in PLANNING_FAULTS}
-    assert needed <= {head.partition(", by ")[0] for head in KILLED_ON}
+    assert needed <= NAMES
 
 
 @pytest.mark.parametrize("head", KILLED_ON)

@@ -17,7 +17,7 @@ from tests.reference_pass.scene import (
     afresh,
     assert_alike,
     assert_right,
-    counted,  # noqa: F401 - the programs call it
+    counted,
     names,
     programs_of,
 )
@@ -93,6 +93,21 @@ def _is_alias(node):
     for operand in node.all_input_nodes:
         value = operand.meta["val"]
         yield isinstance(value, Tensor) and value.untyped_storage()._cdata == own
+
+
+# --- items of a list that overlap -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_overlapping_items_whose_scalar_is_rounded(dtype):
+    """Such a call runs on copies; each item is written before the next one is read."""
+
+    def program(x):
+        torch._foreach_mul_([x[1:], x[:2]], 0.3)
+        return x + 2
+
+    x = counted(3).to(dtype)
+    assert_alike(functionalize(program, x.clone()), program, x)
 
 
 # --- custom operators -----------------------------------------------------------------------------
