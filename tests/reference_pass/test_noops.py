@@ -146,24 +146,22 @@ def test_it_does_nothing_twice():
     assert str(remove_noops(graph_module, X).graph) == before
 
 
-def swapped(x, y):
-    old = x.clone()
-    x.copy_(y)
-    y.copy_(old)
-
-
 KEPT_BY = {
-    same_metadata: lambda x, y: aten._to_copy.default(x, dtype=torch.float64) + 1,
-    view_is_not_returned: lambda x, y: (x, x.view(6)),
-    copy_is_not_returned: lambda x, y: x.clone(),
-    no_use_of_location: lambda x, y: x[2:].clone().as_strided((2,), (1,), 0) + 1,
-    original_is_not_overwritten: swapped,
+    same_metadata: "casts_to_the_same_dtype_and_to_another",
+    view_is_not_returned: "a_view_that_is_returned_stays_another_object",
+    copy_is_not_returned: "a_clone_that_is_returned",
+    no_use_of_location: "another_offset_on_which_as_strided_depends",
+    original_is_not_overwritten: "swapped_inputs",
 }
 
 
 @pytest.mark.parametrize("rule", NOOP_RULES, ids=lambda rule: rule.__name__)
 def test_each_rule_keeps_what_would_be_erased_without_it(rule):
-    functional = functionalize(KEPT_BY[rule], X, X + 6)
+    (functional,) = (
+        functionalize(program, *inputs)
+        for program, (_, inputs) in PROGRAMS
+        if program.__name__ == KEPT_BY[rule]
+    )
     others = [other for other in NOOP_RULES if other is not rule]
     kept = calls_of(remove_noops(copy.deepcopy(functional)))
     assert len(calls_of(remove_noops(functional, rules=others))) < len(kept)

@@ -13,12 +13,9 @@ from aliasproof.reference_pass import (
     functionalize,
     pipeline,
     plan_memory,
-    remove_noops,
 )
 from aliasproof.reference_pass.calls.copied_operands import on_copies
 from aliasproof.reference_pass.calls.nested import tensors_in
-from aliasproof.reference_pass.eager.layout_conditions import no_use_of_location
-from aliasproof.reference_pass.pipeline import NOOP_RULES
 from tests.reference_pass.conftest import KEPT
 from tests.reference_pass.graphs import X, Y, graph_of
 from tests.reference_pass.scene import assert_alike, counted, names, programs_of
@@ -114,13 +111,6 @@ def test_an_operand_with_the_lazy_negative_bit_shares_no_memory() -> None:
     x = line()
     assert torch.equal(functionalize(program, line())(x)[0], torch.zeros(8))
     assert torch.equal(x, torch.zeros(8))
-
-
-def test_a_clone_stays_if_an_operator_may_see_where_its_operand_is() -> None:
-    program = BY_NAME["clone_of_a_slice"]
-    kept = [rule for rule in NOOP_RULES if rule is not no_use_of_location]
-    graph = remove_noops(functionalize(program, line()), rules=kept)
-    assert graph(line()).tolist() != program(line()).tolist()
 
 
 def test_an_operator_on_copies_is_in_place_again_where_nothing_reads_its_operand() -> None:
