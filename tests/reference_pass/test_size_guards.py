@@ -85,6 +85,12 @@ SQUARES = [[counted(size, size)] for size in (4, 6, 10)]
 HALVES = torch.arange(3).bfloat16()
 FLOATS = torch.arange(11.0, 45.0)
 
+
+def overlapping(start):
+    base = counted(64)
+    return base.as_strided((2, 3), (5, 1)), base[start : start + 6].view(2, 3)
+
+
 # Each program is traced for the first inputs, and called with all of them.
 FOR_ALL_SIZES = programs_of(
     """
@@ -122,6 +128,15 @@ a_symbol_that_a_guard_has_made_a_number(x, y): [TWO, FLOATS[32:34]]
 
 one_tensor_for_two(x, y): [counted(3), counted(3)], [SHARED, SHARED]
     return x + y
+
+of_all_offsets(x, y): overlapping(7), overlapping(3), overlapping(30)
+    y.add_(1)
+    return x + 1
+
+drops_nothing(x): [counted(4)], [counted(5)]
+    y = x + 1
+    aten.dropout.default(y, 0.5, False).add_(1)
+    return y
 
 storages_of_all_sizes(x): [counted(10)[:4]], [counted(9)[:5]], [counted(12)[:5]]
     return x * 2
@@ -180,15 +195,6 @@ def test_one_graph_is_right_for_all_sizes(program, calls, views):
         assert_alike(compiled, program, *inputs)
 
 
-def test_dropout_of_nothing_is_its_operand():
-    def program(x):
-        y = x + 1
-        torch.ops.aten.dropout.default(y, 0.5, False).add_(1)
-        return y
-
-    assert_alike(pipeline(program, counted(4), sizes="symbolic"), program, counted(5))
-
-
 def test_an_operator_that_needs_numbers_is_refused_for_symbolic_sizes():
     with pytest.raises(Refused, match="trace it with fixed sizes"):
         pipeline(lambda x: torch.abs(x, out=x), counted(3) * 1j, sizes="symbolic")
@@ -200,20 +206,6 @@ def test_an_operator_that_needs_numbers_is_refused_for_symbolic_sizes():
     with refused_before("2.14", "trace it with fixed sizes"):
         compiled = pipeline(program, counted(3), counted(3), sizes="symbolic")
         assert_alike(compiled, program, counted(3), counted(3))
-
-
-def test_strides_and_offsets_of_inputs_are_symbols():
-    def program(x, y):
-        y.add_(1)
-        return x + 1
-
-    def overlapping(start):
-        base = counted(64)
-        return base.as_strided((2, 3), (5, 1)), base[start : start + 6].view(2, 3)
-
-    compiled = pipeline(program, *overlapping(7), sizes="symbolic", views="copy")
-    for start in (3, 7, 30):
-        assert_alike(compiled, program, *overlapping(start))
 
 
 def test_where_a_view_is_tried_out_the_storage_stays():
