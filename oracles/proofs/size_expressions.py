@@ -13,8 +13,8 @@ from fractions import Fraction
 from typing import Any, TypeAlias
 
 import sympy  # type: ignore[import-untyped]
-from sympy.printing.pycode import PythonCodePrinter  # type: ignore[import-untyped]
 from torch.utils._sympy import functions as torch_functions
+from torch.utils._sympy.printers import PythonPrinter
 
 from aliasproof.ir.errors import Rejected
 
@@ -46,11 +46,6 @@ _FUNCTIONS: dict[type, Callable[..., Any]] = {
     torch_functions.Mod: operator.mod,
     torch_functions.ModularIndexing: lambda value, divisor, modulus: value // divisor % modulus,
     torch_functions.PowByNatural: operator.pow,
-}
-_TORCH_FUNCTIONS = {
-    kind.__name__: function
-    for kind, function in _FUNCTIONS.items()
-    if kind.__module__ == torch_functions.__name__
 }
 
 
@@ -100,26 +95,10 @@ def evaluator(symbols: Sequence[Expr], expressions: Sequence[Expr]) -> Callable[
             for expression in expressions
         ]
     # One function for all expressions, so that common parts are computed once (`cse`).
-    printer = _CallPrinter(
-        {"fully_qualified_modules": False, "inline": True, "allow_unknown_functions": True}
-    )
-    modules = [_TORCH_FUNCTIONS, "math"]
     function: Callable[..., Sequence[Any]] = sympy.lambdify(
-        symbols, list(expressions), modules, printer=printer, cse=True
+        symbols, list(expressions), "math", printer=PythonPrinter(), cse=True
     )
     return function
-
-
-class _CallPrinter(PythonCodePrinter):  # type: ignore[misc]
-    """Prints torch's functions as calls.
-
-    Sympy prints functions that share a name with one of its own as operators, for example `Mod`.
-    """
-
-    def _print_Function(self, call: Expr) -> str:  # noqa: N802 - sympy looks for these names
-        return f"{type(call).__name__}({', '.join(map(self._print, call.args))})"
-
-    _print_Mod = _print_Max = _print_Min = _print_Function  # noqa: N815
 
 
 def _same_in_python(part: Expr) -> bool:
