@@ -30,9 +30,12 @@ def one_of(*choices: Argument) -> Drawer:
     return lambda draft: draft.pick.one(choices)
 
 
-def flag(draft: Draft) -> Argument:
-    """True or False."""
-    return draft.pick.chance(50)
+def true_in(percent: int) -> Drawer:
+    """A drawer for True with this probability, in percent, else False."""
+    return lambda draft: draft.pick.chance(percent)
+
+
+flag = true_in(50)
 
 
 def rounding_mode(draft: Draft) -> Argument:
@@ -260,11 +263,6 @@ def dtype_to_convert_to(draft: Draft) -> Argument:
 def own_device(draft: Draft) -> Argument:
     """The device of the program."""
     return str(draft.self.device)
-
-
-def truth(draft: Draft) -> Argument:
-    """True or False, mostly False."""
-    return draft.pick.chance(20)
 
 
 probability = one_of(0.5, 0.0, 0.25, 1.0)

@@ -5,6 +5,7 @@ A compiler that functionalizes such a call copies arguments, and must restore th
 
 from __future__ import annotations
 
+from aliasproof.generators import number_arguments as numbers
 from aliasproof.generators import tensor_arguments as tensors
 from aliasproof.generators.arguments import drawn_arguments
 from aliasproof.generators.draft import Draft, Drawer
@@ -54,11 +55,6 @@ def tensors_beside(draft: Draft) -> Argument:
     return tuple(chosen)
 
 
-def flag(draft: Draft) -> Argument:
-    """True or False."""
-    return draft.pick.chance(70)
-
-
 # --- the table ------------------------------------------------------------------------------------
 
 
@@ -74,7 +70,7 @@ CUSTOM = group(
     _line("double", x=written_tensor),
     _line("add_into", x=tensors.itself, total=beside_or_none),
     _line("running_sum", tensors=tensors_beside),
-    _line("add_if", x=written_tensor, y=beside, flag=flag),
+    _line("add_if", x=written_tensor, y=beside, flag=numbers.true_in(70)),
     _line("store_sum", x=written_tensor, y=beside, z=beside),
     _line("add_", x=written_tensor, y=tensors.operand),
     _line("add_out", x=tensors.itself, y=beside, out=beside),
