@@ -192,11 +192,7 @@ def _mapped(
                 strides=tuple(map(number, layout.strides)),
             )
             if isinstance(layout, InputLayout)
-            else int
-            if layout is torch.SymInt
-            else float
-            if layout is torch.SymFloat
-            else layout
+            else {torch.SymInt: int, torch.SymFloat: float}.get(layout, layout)
             for layout in layouts
         ),
         [number(value) for value in values],

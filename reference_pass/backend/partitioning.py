@@ -98,20 +98,19 @@ def _partitioned(
     options["num_fwd_outputs"] = num_fwd_outputs
     written = _written_inputs(joint.graph, overwritten)
     forward, backward = min_cut_rematerialization_partition(joint, inputs, **options)
-    if not written:
-        return forward, backward
-    outputs: Any = forward.graph.output_node().args[0]
-    nodes = [node for node in outputs[num_fwd_outputs:] if isinstance(node, fx.Node)]
     placeholders = forward.graph.find_nodes(op="placeholder")
     forbidden = _storages([node for node in placeholders if node.name in written])
-    if not _storages(nodes) & forbidden:
-        return forward, backward
-    forward, backward = default_partition(joint, inputs, **options)
-    outputs = forward.graph.output_node().args[0]
-    nodes = [node for node in outputs[num_fwd_outputs:] if isinstance(node, fx.Node)]
-    if overwritten and _storages(nodes) & forbidden:
-        raise SavesOverwrittenError
+    if forbidden and _saved(forward, num_fwd_outputs) & forbidden:
+        forward, backward = default_partition(joint, inputs, **options)
+        if overwritten and _saved(forward, num_fwd_outputs) & forbidden:
+            raise SavesOverwrittenError
     return forward, backward
+
+
+def _saved(forward: fx.GraphModule, num_fwd_outputs: int) -> set[int]:
+    """The storages of what a forward graph returns for the backward graph."""
+    outputs: Any = forward.graph.output_node().args[0]
+    return _storages([node for node in outputs[num_fwd_outputs:] if isinstance(node, fx.Node)])
 
 
 def donate_nothing() -> None:
