@@ -3,7 +3,7 @@
 import json
 import textwrap
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -65,31 +65,39 @@ def forgetful(function: Function, inputs: Sequence[torch.Tensor]) -> Build:
 
 
 @pytest.fixture
-def forgetful_target(monkeypatch) -> Target:
+def plant(monkeypatch) -> Callable[..., None]:
+    """`plant(name, build)`: registers a target, which promises everything by default."""
+
+    def registered(name: str, build: Any, **others: Any) -> None:
+        target = replace(Target(name, "", Contract(), build, ""), **others)
+        monkeypatch.setitem(TARGETS, name, target)
+
+    return registered
+
+
+@pytest.fixture
+def forgetful_target(plant) -> None:
     """A target that loses every mutation of an input."""
-    target = Target("forgetful", "loses mutations", Contract(), forgetful, "")
-    monkeypatch.setitem(TARGETS, target.name, target)
-    return target
+    plant("forgetful", forgetful)
 
 
 @pytest.fixture
-def stale_target(monkeypatch) -> None:
+def stale_target(plant) -> None:
     """A target that computes with other inputs than the given ones."""
-    monkeypatch.setitem(TARGETS, "stale", Target("stale", "", Contract(), stale, ""))
+    plant("stale", stale)
 
 
 @pytest.fixture
-def planted(monkeypatch) -> Callable[[str, SymbolicBuild], None]:
+def planted(plant) -> Callable[[str, SymbolicBuild], None]:
     """Registers a target that has only a symbolic build."""
 
-    def plant(name: str, build: SymbolicBuild) -> None:
+    def registered(name: str, build: SymbolicBuild) -> None:
         def built(function: Function, fakes: Sequence[torch.Tensor], tracing: Tracing) -> Build:
             return Build(build(function, fakes), [])
 
-        tested = Target(name, "", Contract(), built, "", variants=(SYMBOLIC,))
-        monkeypatch.setitem(TARGETS, name, tested)
+        plant(name, built, variants=(SYMBOLIC,))
 
-    return plant
+    return registered
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 import functools
 import itertools
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -19,8 +19,7 @@ from aliasproof.oracles.observation import Observation
 from aliasproof.oracles.verdict import Verdict
 from aliasproof.reports.side_by_side import rows, value_text
 from aliasproof.targets import identity, second_calls
-from aliasproof.targets.registry import TARGETS
-from aliasproof.targets.target import Build, Target
+from aliasproof.targets.target import Build
 from tests.aliasproof.planted_targets import SAFE, places
 
 
@@ -185,7 +184,7 @@ def test_code_generation_is_not_at_fault_where_the_graphs_are_wrong():
     assert found.results["inductor"].wrong_part == ""
 
 
-def test_a_violation_counts_if_it_comes_again(monkeypatch):
+def test_a_violation_counts_if_it_comes_again(plant):
     builds = []
 
     def wrong_at_first(function, inputs) -> Build:
@@ -195,9 +194,7 @@ def test_a_violation_counts_if_it_comes_again(monkeypatch):
             lambda x: [output + difference if difference else output for output in function(x)], []
         )
 
-    monkeypatch.setitem(
-        TARGETS, "moody", replace(TARGETS["identity"], name="moody", build=wrong_at_first)
-    )
+    plant("moody", wrong_at_first, contract=identity.TARGET.contract)
     found = check(lambda x: x * 2, [torch.ones(2)], ["moody"])
     assert not found.violated
     assert found.results["moody"].reports["values"].verdict is Verdict.UNKNOWN
@@ -345,11 +342,10 @@ def without_alias(function, inputs):
     return Build(run, [])
 
 
-def test_a_check_shows_the_inputs_of_the_first_call(monkeypatch):
+def test_a_check_shows_the_inputs_of_the_first_call(plant):
     change = second_calls.CHANGES["second-call"]
     build = functools.partial(change.build, without_alias)
-    planted = Target("wrong", "", identity.TARGET.contract, build, "", conditions=change.conditions)
-    monkeypatch.setitem(TARGETS, "wrong", planted)
+    plant("wrong", build, contract=identity.TARGET.contract, conditions=change.conditions)
     base = torch.arange(3.0)
     found = check(lambda x, y: (y.add_(1), x + 0)[1], (base, base.view(3)), ["wrong"])
     assert found.results["wrong"].violated

@@ -28,12 +28,10 @@ from aliasproof.findings.second_run import (
 )
 from aliasproof.findings.showing import recorded_lines
 from aliasproof.ir.program import Instruction, Ref
-from aliasproof.oracles.contract import Contract
 from aliasproof.oracles.stage import Stage
 from aliasproof.reports.side_by_side import SHARED
 from aliasproof.reports.storage_strips import strips_of_graph
-from aliasproof.targets.registry import TARGETS
-from aliasproof.targets.target import Build, Function, Target
+from aliasproof.targets.target import Build, Function
 from tests.campaigns.made_findings import finding_of
 from tests.short_programs import known_bug, python_of
 
@@ -231,18 +229,8 @@ def planted_finding(program):
     return stored
 
 
-@pytest.fixture
-def plant(monkeypatch):
-    """`plant(build)`: registers a target under the name 'planted'."""
-
-    def planted(build) -> None:
-        monkeypatch.setitem(TARGETS, "planted", Target("planted", "", Contract(), build, ""))
-
-    return planted
-
-
 def test_a_new_alias_is_drawn_with_its_witness(planted_finding, plant):
-    plant(lambda function, inputs: Build(lambda x: (x[2:],), []))
+    plant("planted", lambda function, inputs: Build(lambda x: (x[2:],), []))
     body = "v0 = aten.slice.Tensor(x0, 0, 2)\nv1 = aten.clone.default(v0)\nreturn (v1,)"
     kind, place = "new alias between input and output", "input 0, output 0"
     second = run_again(planted_finding(body, "aliasing", kind, place))
@@ -260,7 +248,7 @@ def test_a_new_alias_is_drawn_with_its_witness(planted_finding, plant):
 
 
 def test_a_wrong_stride_shows_both_layouts(planted_finding, plant):
-    plant(lambda function, inputs: Build(lambda x: (x.view(2, 2).t().contiguous(),), []))
+    plant("planted", lambda function, inputs: Build(lambda x: (x.view(2, 2).t().contiguous(),), []))
     body = "v0 = aten.view.default(x0, [2, 2])\nv1 = aten.t.default(v0)\nreturn (v1,)"
     second = run_again(planted_finding(body, "metadata", "wrong stride", "output 0"))
     (ours, theirs) = next(row[1:] for row in second.rows if row[0] == "output 0")
@@ -280,7 +268,7 @@ def test_a_graph_is_shown_as_a_diff_with_the_first_value_that_eager_never_has(
         module = fx.GraphModule({}, graph)
         return Build(module, [Stage("functional", module, functional=True)])
 
-    plant(stages)
+    plant("planted", stages)
     body = "v0 = aten.mul.Tensor(x0, 2)\nv1 = aten.add.Scalar(v0, 1)\nreturn (v1,)"
     second = run_again(planted_finding(body, "values", "wrong value", "output 0"))
     (change,) = second.graphs
@@ -292,7 +280,7 @@ def test_a_graph_is_shown_as_a_diff_with_the_first_value_that_eager_never_has(
 
 
 def test_what_would_end_the_process_does_not_run(planted_finding, plant):
-    plant(None)
+    plant("planted", None)
     body = "v0 = aten.slice.Tensor(x0, 0, 2)\nreturn (v0,)"
     second = run_again(planted_finding(body, "errors", "dies of signal 11", "call"))
     assert second.status.word == "not run"

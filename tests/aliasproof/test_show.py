@@ -12,10 +12,8 @@ from aliasproof.campaigns.failure.finding import Finding
 from aliasproof.campaigns.publish.confirmation import Confirmation
 from aliasproof.campaigns.publish.reproducer import render
 from aliasproof.campaigns.store.run_folder import write_finding
-from aliasproof.oracles.contract import Contract
 from aliasproof.oracles.verdict import Violation
 from aliasproof.targets.registry import TARGETS
-from aliasproof.targets.target import Target
 from tests.campaigns.made_findings import finding_of
 from tests.short_programs import program_of, view
 
@@ -164,7 +162,7 @@ SUSPICIOUS = finding_of(PROGRAM, *WHAT, identifier="misnoted-invariants-1", coun
 
 
 @pytest.fixture
-def suspicion(tmp_path, monkeypatch):
+def suspicion(tmp_path, plant):
     """Stores a suspicion about a target whose graph has wrong metadata."""
 
     def misnoted(function, inputs):
@@ -173,7 +171,7 @@ def suspicion(tmp_path, monkeypatch):
         node.meta["val"] = torch.empty(7)
         return build
 
-    monkeypatch.setitem(TARGETS, "misnoted", Target("misnoted", "", Contract(), misnoted, ""))
+    plant("misnoted", misnoted)
     folder = tmp_path / "runs" / "some-run" / "suspicions" / "misnoted-invariants-1"
     write_finding(folder, SUSPICIOUS)
     return folder

@@ -8,10 +8,9 @@ import torch
 from torch._higher_order_ops.while_loop import while_loop
 
 from aliasproof.checks.check import check
-from aliasproof.oracles.contract import Contract
 from aliasproof.oracles.verdict import Verdict
 from aliasproof.targets.registry import TARGETS
-from aliasproof.targets.target import Build, Function, Target
+from aliasproof.targets.target import Build, Function
 from tests.aliasproof.planted_targets import SAFE, judged_equal, losing, places
 
 # --- operators ------------------------------------------------------------------------------------
@@ -95,8 +94,8 @@ def test_random_numbers_in_another_layout_are_documented():
 
 
 @pytest.mark.parametrize("name", ["uint1", "int3", "uint64"])
-def test_integers_of_any_size(name, monkeypatch):
-    monkeypatch.setitem(TARGETS, "losing", Target("losing", "", Contract(), losing, ""))
+def test_integers_of_any_size(name, plant):
+    plant("losing", losing)
     dtype = getattr(torch, name)
     x = torch.arange(8, dtype=torch.uint8).repeat(dtype.itemsize).view(dtype)
 
@@ -155,13 +154,13 @@ def test_a_thousand_writes(forgetful_target):
 # --- equivalence ----------------------------------------------------------------------------------
 
 
-def test_equivalence_sees_what_values_hide(monkeypatch):
+def test_equivalence_sees_what_values_hide(plant):
     def late(function: Function, inputs: Sequence[torch.Tensor]) -> Build:
         return Build(
             lambda x, w: (x.sub_(9), torch.nn.functional.linear(x, w).clamp(min=50))[1], []
         )
 
-    monkeypatch.setitem(TARGETS, "late", Target("late", "", Contract(), late, ""))
+    plant("late", late)
 
     def early(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
         product = torch.nn.functional.linear(x, w).clamp(min=50)
@@ -176,13 +175,11 @@ def test_equivalence_sees_what_values_hide(monkeypatch):
     assert places(found, "late", "equivalence") == {"output 0"}
 
 
-def test_another_decomposition_of_a_composite_operator_is_no_alarm(monkeypatch):
-    contract = TARGETS["aot"].contract
-
+def test_another_decomposition_of_a_composite_operator_is_no_alarm(plant):
     def other(function: Function, inputs: Sequence[torch.Tensor]) -> Build:
         return Build(lambda x: (x * x * x).mean(), [])
 
-    monkeypatch.setitem(TARGETS, "other", Target("other", "", contract, other, ""))
+    plant("other", other, contract=TARGETS["aot"].contract)
     found = check(lambda x: torch.linalg.vector_norm(x.pow(3), 1) / 4, torch.ones(4), ["other"])
     assert found.results["other"].reports["values"].verdict is Verdict.HOLDS
     assert found.results["other"].reports["equivalence"].verdict is not Verdict.HOLDS
