@@ -82,6 +82,17 @@ def scheduler(
     return Scheduler(campaign, tasks), pool
 
 
+def after_a_shard(
+    folder: Path, *failures: AnyFailure, programs: int = 4, **more: Any
+) -> tuple[Scheduler, FakePool]:
+    """A scheduler that took the first shard, which has these failures."""
+    subject, pool = scheduler(folder, programs, **more)
+    subject.fill()
+    pool.complete(0, *failures)
+    subject.take()
+    return subject, pool
+
+
 def dies(
     subject: Scheduler, pool: FakePool, programs: list[int], status: int = -11
 ) -> FoundFailure | None:
@@ -99,14 +110,13 @@ def unreduced(failure: Failure) -> Finding[Program]:
 
 
 ERROR = Symptom("aot", "errors", "a kind")
+LATENT = Failure(Symptom("identity", "equivalence", "wrong symbolic value"), PROGRAM, 0)
 
 
 def test_known_bugs_are_counted_and_reduced_once_or_past_them_never(tmp_path: Path) -> None:
     for past_known, reductions in ((False, 1), (True, 0)):
-        subject, pool = scheduler(tmp_path / str(past_known), 4, past_known=past_known)
-        subject.fill()
-        pool.complete(0, *[Failure(SYMPTOM, PROGRAM, 0, known="expand-inverse")] * 3)
-        subject.take()
+        failures = [Failure(SYMPTOM, PROGRAM, 0, known="expand-inverse")] * 3
+        subject, pool = after_a_shard(tmp_path / str(past_known), *failures, past_known=past_known)
         assert subject.campaign.known == {"expand-inverse": 3}
         assert len(pool.scheduled) == 1 + reductions
         assert subject.campaign.repeats == 0
@@ -219,12 +229,8 @@ def test_after_a_death_in_a_group_programs_run_one_by_one(tmp_path: Path, alone:
 
 def reducing(folder: Path) -> tuple[Scheduler, FakePool]:
     """A scheduler that reduces a failure."""
-    subject, pool = scheduler(folder, 4)
-    subject.fill()
     seen = Violation("values", "a kind", "output 0", {"eager": "0", "target": "1"})
-    pool.complete(0, Failure(SYMPTOM, PROGRAM, 0, violation=seen))
-    subject.take()
-    return subject, pool
+    return after_a_shard(folder, Failure(SYMPTOM, PROGRAM, 0, violation=seen))
 
 
 def test_a_campaign_that_starts_again_takes_stored_results(tmp_path: Path) -> None:
@@ -354,34 +360,27 @@ def test_reductions_run_before_shards_that_wait(tmp_path: Path) -> None:
 
 
 def test_shards_go_before_the_reduction_of_a_latent_failure(tmp_path: Path) -> None:
-    subject, pool = scheduler(tmp_path, 200 * PROGRAMS_PER_SHARD, seconds=100.0)
-    latent = Failure(Symptom("identity", "equivalence", "wrong symbolic value"), PROGRAM, 0)
-    subject.fill()
-    pool.complete(0, latent)
-    subject.take()
+    programs = 200 * PROGRAMS_PER_SHARD
+    subject, pool = after_a_shard(tmp_path, LATENT, programs=programs, seconds=100.0)
     subject.started -= 95
     assert not subject.is_due
     subject.fill()
     assert subject.campaign.latent_waiting == 1
     for number in range(1, LATENT_WAITS + 1):
-        assert latent not in pool.scheduled, "an idle worker does not take it either"
+        assert LATENT not in pool.scheduled, "an idle worker does not take it either"
         pool.complete(number)
         subject.take()
         subject.fill()
     assert subject.campaign.latent_waiting == 0
     pool.complete(LATENT_WAITS + 1)
     subject.take()
-    assert pool.scheduled[-1] == latent, "a campaign without end reduces it, too"
+    assert pool.scheduled[-1] == LATENT, "a campaign without end reduces it, too"
 
 
 def test_a_latent_failure_is_reduced_when_no_shard_is_left(tmp_path: Path) -> None:
-    subject, pool = scheduler(tmp_path, PROGRAMS_PER_SHARD)
-    latent = Failure(Symptom("identity", "equivalence", "wrong symbolic value"), PROGRAM, 0)
-    subject.fill()
-    pool.complete(0, latent)
-    subject.take()
+    subject, pool = after_a_shard(tmp_path, LATENT)
     assert subject.fill()
-    assert pool.scheduled[-1] == latent
+    assert pool.scheduled[-1] == LATENT
 
 
 def test_isolated_reductions_keep_no_worker_from_shards(tmp_path: Path) -> None:
@@ -394,10 +393,8 @@ def test_isolated_reductions_keep_no_worker_from_shards(tmp_path: Path) -> None:
 
 
 def test_reductions_are_taken_as_they_end_with_the_numbers_that_they_were_asked_with(tmp_path):
-    subject, pool = scheduler(tmp_path, PROGRAMS_PER_SHARD, workers=3)
-    subject.fill()
-    pool.complete(0, *(Failure(SYMPTOM, PROGRAM, seed) for seed in (0, 1)))
-    subject.take()
+    failures = [Failure(SYMPTOM, PROGRAM, seed) for seed in (0, 1)]
+    subject, pool = after_a_shard(tmp_path, *failures, workers=3)
     numbers = []
     for position in (2, 1):
         reduced = unreduced(pool.scheduled[position])
