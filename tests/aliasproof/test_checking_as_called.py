@@ -16,12 +16,16 @@ from aliasproof.ir.errors import UserError
 from aliasproof.oracles.check_result import Check, TargetResult
 from aliasproof.oracles.verdict import Verdict
 from aliasproof.user_code.user_call import UserCall
-from tests.aliasproof.functions_as_called import PAIRINGS, Pairing, compile_with, leaf, result
-from tests.aliasproof.training_functions import (
+from tests.aliasproof.functions_as_called import (
+    PAIRINGS,
     RIGHT,
     Counter,
+    Pairing,
+    compile_with,
     counted,
+    leaf,
     model,
+    result,
     running,
     running_sum,
     step_of_sgd,
