@@ -114,6 +114,7 @@ def _transposed(tensor: torch.Tensor) -> torch.Tensor:
 # --- subjects -------------------------------------------------------------------------------------
 
 
+@functools.cache
 def subjects() -> dict[str, Any]:
     """Each OpInfo and ModuleInfo, by a unique name. Raises `UserError` without expecttest."""
     try:
@@ -172,17 +173,6 @@ def _samples(info: Any, dtype: torch.dtype) -> Iterator[list[SampleCall]]:
         yield forms
 
 
-class _Stateless:
-    """A module as a function of its parameters and buffers, and then of its arguments."""
-
-    def __init__(self, module: torch.nn.Module, names: Sequence[str]) -> None:
-        self.module, self.names = module, names
-
-    def __call__(self, state: list[torch.Tensor], *args: Any, **kwargs: Any) -> Any:
-        given = dict(zip(self.names, state, strict=True))
-        return torch.func.functional_call(self.module, given, args, kwargs)
-
-
 def _modules(info: Any, dtype: torch.dtype) -> Iterator[list[SampleCall]]:
     options = {"device": "cpu", "dtype": dtype, "requires_grad": False}
     for training in (True, False):
@@ -200,8 +190,8 @@ def _modules(info: Any, dtype: torch.dtype) -> Iterator[list[SampleCall]]:
                 for name, tensor in itertools.chain(parameters.items(), buffers.items())
             }
             function = OfTensors(
-                _Stateless(module, list(state)),
-                (([*state.values()], *given.args), given.kwargs),
+                functools.partial(torch.func.functional_call, module),
+                ((state, given.args, given.kwargs), {}),
                 frozenset(range(len(parameters), len(state))),
             )
             if _is_for_the_sweep(function.tensors):
@@ -644,17 +634,14 @@ def begin() -> None:
 
 @functools.lru_cache(maxsize=8)
 def _calls(subject: str, dtype: torch.dtype, samples: int) -> Sequence[SampleCall]:
-    return list(calls_of(_subjects()[subject], dtype, samples))
-
-
-_subjects = functools.cache(subjects)
+    return list(calls_of(subjects()[subject], dtype, samples))
 
 
 def listed_calls(subject: str, samples: int) -> list[Sample]:
     """The calls of a subject; runs in the isolated process."""
     return [
         Sample(subject, str(dtype).removeprefix("torch."), index, call.name)
-        for dtype in dtypes_of(_subjects()[subject])
+        for dtype in dtypes_of(subjects()[subject])
         for index, call in enumerate(_calls(subject, dtype, samples))
     ]
 
