@@ -29,6 +29,19 @@ def python(
     return ran(sys.executable, *arguments, cwd=cwd, **variables)
 
 
+def started(*arguments: object, cwd: Path, **variables: str) -> subprocess.Popen[str]:
+    """This Python, running in a session of its own, with pipes for what it prints."""
+    return subprocess.Popen(
+        [sys.executable, *map(str, arguments)],
+        cwd=cwd,
+        env=os.environ | {"PYTHONPATH": str(ROOT)} | variables,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
 def aliasproof(
     *arguments: object, cwd: Path | None = None, **variables: str
 ) -> subprocess.CompletedProcess[str]:

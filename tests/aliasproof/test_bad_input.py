@@ -2,8 +2,6 @@
 
 import json
 import re
-import subprocess
-import sys
 
 import pytest
 
@@ -11,6 +9,7 @@ from aliasproof.commands import ops
 from aliasproof.ir.errors import InternalError, OutOfMemory
 from aliasproof.targets.names import REGISTERED
 from aliasproof.targets.registry import TARGETS
+from tests.subprocesses import python
 
 GOOD = "import torch\ndef program(x):\n    return x\ndef inputs():\n    return torch.ones(3)\n"
 
@@ -275,8 +274,7 @@ for arguments in json.loads(sys.argv[1]):
 
 
 def test_usage_errors_come_without_torch(subtests):
-    command = [sys.executable, "-c", COMMANDS, json.dumps([given for given, _ in CASES])]
-    ended = subprocess.run(command, capture_output=True, text=True, check=True)
+    ended = python("-c", COMMANDS, json.dumps([given for given, _ in CASES]))
     for (given, message), line in zip(CASES, ended.stdout.splitlines(), strict=True):
         with subtests.test(" ".join(given)):
             status, said = json.loads(line)

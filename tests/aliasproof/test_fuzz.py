@@ -4,8 +4,6 @@ import contextlib
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -26,7 +24,7 @@ from aliasproof.targets import registry
 from aliasproof.targets.names import FUZZED
 from aliasproof.targets.user_targets import YOUR_PASS, of_value
 from tests.campaigns.test_confirmations import REDUCED
-from tests.subprocesses import ROOT, aliasproof, python
+from tests.subprocesses import aliasproof, python, started
 
 MakePlan = Callable[..., Plan]
 
@@ -285,15 +283,8 @@ def test_ctrl_c_keeps_what_was_found(campaign, tmp_path):
     seed, _, _ = campaign
     # With one worker, few findings await confirmation when the signal comes.
     arguments = f"--target functionalize --seconds 100 --seed {seed} --run run --workers 1"
-    running = subprocess.Popen(
-        [sys.executable, "-m", "aliasproof", *COMMAND, *arguments.split()],
-        cwd=tmp_path,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-        env=os.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": "100"},
-    )
+    command = ("-m", "aliasproof", *COMMAND, *arguments.split())
+    running = started(*command, cwd=tmp_path, COLUMNS="100")
     try:
         deadline = time.monotonic() + 90
         while (

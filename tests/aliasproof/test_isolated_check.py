@@ -3,23 +3,20 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-import aliasproof
 from aliasproof.checks.isolated_check import PRELOADED, Begun, CheckRequest, IsolatedCheck
 from aliasproof.ir.errors import UserError
 from aliasproof.oracles.check_result import Check as Checked
 from aliasproof.oracles.check_result import EagerResult, TargetResult
 from aliasproof.oracles.verdict import HOLDS, Verdict
 from aliasproof.processes.isolation import Limits, start_server
+from tests.subprocesses import aliasproof, started
 
-ROOT = Path(aliasproof.__file__).parents[1]
 LIMITS = Limits(seconds=5.0, nbytes=1 << 30)
 HEAD = "import ctypes, os, sys, torch\n"
 INPUTS = "def inputs():\n    return torch.arange(4.)\n"
@@ -157,29 +154,17 @@ def test_each_process_makes_the_same_inputs(tmp_path: Path) -> None:
 # --- the command ----------------------------------------------------------------------------------
 
 
-def command(*arguments: str, **variables: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "aliasproof", *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        stdin=subprocess.PIPE,
-        text=True,
-        env=os.environ | {"PYTHONPATH": str(ROOT)} | variables,
-    )
-
-
 def test_json_is_one_object_whatever_is_written(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(
         f"{HEAD}def program(x):\n    os.write(1, b'one')\n    os.system('echo two')\n"
         f"    print('three', input)\n    return x\n{INPUTS}"
     )
-    process = command("check", str(tmp_path / "mine.py"), "--target", "identity", "--json")
-    out, err = process.communicate(timeout=120)
-    assert json.loads(out)["violated"] is False
-    assert "one" in err
-    assert "two" in err
-    assert "three" in err
-    assert "resource_tracker" not in err, "a semaphore is left"
+    done = aliasproof("check", "mine.py", "--target", "identity", "--json", cwd=tmp_path)
+    assert json.loads(done.stdout)["violated"] is False
+    assert "one" in done.stderr
+    assert "two" in done.stderr
+    assert "three" in done.stderr
+    assert "resource_tracker" not in done.stderr, "a semaphore is left"
 
 
 def test_ctrl_c_ends_all_processes(tmp_path: Path) -> None:
@@ -187,17 +172,17 @@ def test_ctrl_c_ends_all_processes(tmp_path: Path) -> None:
         f"{HEAD}import subprocess\nchild = subprocess.Popen(['sleep', '1000'])\n"
         "print(os.getpid(), child.pid, flush=True)\nwhile True: pass\n"
     )
-    process = command("check", str(tmp_path / "mine.py"))
+    process = started("-m", "aliasproof", "check", "mine.py", cwd=tmp_path)
     assert process.stderr is not None
     pids = [int(word) for word in process.stderr.readline().split()]
-    started = time.monotonic()
+    interrupted = time.monotonic()
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
     assert (process.returncode, out, err) == (130, "", "aliasproof: interrupted\n")
-    assert time.monotonic() - started < 10  # it takes 0.1
+    assert time.monotonic() - interrupted < 10  # it takes 0.1
     # A killed process exists until the system has reaped it.
     while any(map(exists, pids)):
-        assert time.monotonic() - started < 20
+        assert time.monotonic() - interrupted < 20
         time.sleep(0.05)
 
 

@@ -4,7 +4,6 @@ import json
 import re
 import shlex
 import signal
-import subprocess
 import sys
 import tempfile
 import threading
@@ -29,8 +28,8 @@ from aliasproof.minimization.candidate_checks import (
 )
 from tests.campaigns.made_findings import finding_of
 from tests.short_programs import known_bug
+from tests.subprocesses import ran
 
-ALIASPROOF = [sys.executable, "-m", "aliasproof"]
 MINE = """
 import torch
 
@@ -266,12 +265,8 @@ def test_a_reduction_that_is_ended_leaves_the_smallest_so_far(
     )
     output = ("-o", "small.json") if named else ()
     command = ("minimize", "given.json", "--interesting", str(wanted), *output, "--workers", "1")
-    ended = subprocess.run(
-        ["sh", "-c", f'ENDED=$$ TMPDIR={tmp_path} exec "$@"', "", *ALIASPROOF, *command],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    shell = ("sh", "-c", f'ENDED=$$ TMPDIR={tmp_path} exec "$@"', "")
+    ended = ran(*shell, sys.executable, "-m", "aliasproof", *command)
     assert ended.returncode == (-number if number == signal.SIGKILL else 130), ended.stderr
     (line,) = re.findall(r"smallest program so far is always in (.*)", ended.stderr)
     small = Path(line)

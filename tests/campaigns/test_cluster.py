@@ -26,6 +26,7 @@ from aliasproof.campaigns.store.plan import Plan
 from aliasproof.campaigns.store.run_folder import RunFolder
 from aliasproof.campaigns.store.store import Store
 from aliasproof.ir.errors import UserError
+from tests.subprocesses import aliasproof
 
 # Ray reads these when it is first used in a process, which may be in any test.
 os.environ |= {MODE: "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
@@ -182,15 +183,9 @@ def test_a_cluster_without_an_authentication_token_is_refused(monkeypatch, tmp_p
         with pytest.raises(UserError, match="everyone who reaches the cluster could run code"):
             connect(address, None)
         # In another process, since Ray caches what it read.
-        empty = {name: text for name, text in os.environ.items() if not name.startswith("RAY_")}
-        command = [sys.executable, "-m", "aliasproof", "fuzz", "--cluster", address]
-        done = subprocess.run(
-            command,
-            env=empty | {"HOME": str(tmp_path)},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        for name in [name for name in os.environ if name.startswith("RAY_")]:
+            monkeypatch.delenv(name)
+        done = aliasproof("fuzz", "--cluster", address, HOME=str(tmp_path))
     assert done.returncode == 2
     assert "needs the authentication token" in done.stderr
     assert "Traceback" not in done.stderr

@@ -1,7 +1,5 @@
 """Tests that need a GPU: `make test ARGS='-m cuda'`. Elsewhere, they are skipped."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -20,6 +18,7 @@ from aliasproof.judge.examination import examine
 from aliasproof.judge.trial import Case, run_trial
 from aliasproof.oracles.verdict import Verdict
 from aliasproof.targets.registry import target
+from tests.subprocesses import aliasproof
 
 pytestmark = pytest.mark.cuda
 
@@ -77,8 +76,7 @@ def inputs():
 
 def test_an_assert_of_a_kernel_is_blamed_on_the_run_that_started_it(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(LOST)
-    command = [sys.executable, "-m", "aliasproof", "check", "mine.py", "--device", DEVICE]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = aliasproof("check", "mine.py", "--device", DEVICE, cwd=tmp_path)
     assert done.returncode == 2
     assert "program() in eager loses its device" in done.stderr
     assert "device-side assert" in done.stderr

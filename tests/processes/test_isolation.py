@@ -20,6 +20,7 @@ from aliasproof.processes import forked, isolation
 from aliasproof.processes.interrupts import sigint_deferred, sigint_ignored_by_children
 from aliasproof.processes.isolation import Isolated, Limits
 from aliasproof.processes.outcome import Returned
+from tests.subprocesses import python
 
 OTHER_CPU, NBYTES = "cpu:0", 1 << 28
 
@@ -60,10 +61,7 @@ if __name__ == "__main__":
 def test_the_path_of_the_temporary_folder_can_be_longer_than_that_of_a_socket(tmp_path):
     folder = tmp_path / ("a" * 100)
     folder.mkdir()
-    environment = {**os.environ, "TMPDIR": str(folder)}
-    served = subprocess.run(
-        [sys.executable, "-c", SERVED], env=environment, capture_output=True, text=True, check=False
-    )
+    served = python("-c", SERVED, TMPDIR=str(folder))
     assert (served.stdout.strip(), served.stderr) == (str(Returned(3)), "")
 
 
@@ -90,10 +88,7 @@ if __name__ == "__main__":
 
 
 def test_a_process_that_is_killed_leaves_no_locks_of_libraries() -> None:
-    root = Path(__file__).parents[2]
-    ended = subprocess.run(
-        [sys.executable, "-c", KILLED], cwd=root, capture_output=True, text=True, check=False
-    )
+    ended = python("-c", KILLED)
     assert (ended.returncode, ended.stderr) == (0, "")
 
 

@@ -10,7 +10,6 @@ import shutil
 import signal
 import sqlite3
 import subprocess
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -18,7 +17,8 @@ from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.subprocesses import started
+
 KILLS = int(os.environ.get("KILLS", "1"))  # of the driver, and of its workers
 PROGRAMS = os.environ.get("PROGRAMS", "16")  # of a seed with one program that kills its process
 # Fields that differ between two equal runs. Dynamo has caches, so a candidate of a Python program
@@ -49,16 +49,8 @@ class Campaigns:
         shutil.copy(Path(__file__).with_name("faulty_pass.py"), folder)
 
     def start(self, *more: str) -> subprocess.Popen[str]:
-        environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-        return subprocess.Popen(
-            [sys.executable, "-P", "-m", "aliasproof", *self.command, *more],
-            cwd=self.folder,
-            env=environment | {"FAULTS": FAULTS},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
+        command = ("-P", "-m", "aliasproof", *self.command, *more)
+        return started(*command, cwd=self.folder, OMP_NUM_THREADS="1", FAULTS=FAULTS)
 
     def finish(self) -> dict[str, Any]:
         """Run to the end and return the outcome, without fields that differ between equal runs."""
@@ -141,6 +133,11 @@ def wait(campaigns: Campaigns, process: subprocess.Popen[str], seconds: float) -
         not log.exists() or log.read_text().count('"started"') <= before
     ):
         time.sleep(0.05)
+    return wait_a_moment(process, seconds)
+
+
+def wait_a_moment(process: subprocess.Popen[str], seconds: float) -> bool:
+    """Wait that long. False if the campaign has ended."""
     ends = time.monotonic() + seconds
     while process.poll() is None and time.monotonic() < ends:
         time.sleep(0.05)
@@ -173,13 +170,6 @@ def kill_workers(campaigns: Campaigns, chance: random.Random) -> None:
     _, err = process.communicate()
     assert process.returncode == 0, err
     assert "Traceback" not in err
-
-
-def wait_a_moment(process: subprocess.Popen[str], seconds: float) -> bool:
-    ends = time.monotonic() + seconds
-    while process.poll() is None and time.monotonic() < ends:
-        time.sleep(0.05)
-    return process.poll() is None
 
 
 def end_by_signals(campaigns: Campaigns, chance: random.Random) -> None:
