@@ -21,6 +21,7 @@ from aliasproof.reports.side_by_side import rows, value_text
 from aliasproof.targets import identity, second_calls
 from aliasproof.targets.target import Build
 from tests.aliasproof.planted_targets import SAFE, places
+from tests.targets.test_second_calls import without_alias
 
 
 def eager_outputs(found: Check) -> list[str]:
@@ -325,21 +326,6 @@ def test_a_step_by_given_gradients_is_judged():
 
 
 # --- a second call, and buffers where inputs require gradients ------------------------------------
-
-
-def without_alias(function, inputs):
-    """A compiler without a guard: it runs on copies if the first call shares nothing."""
-    first = []
-
-    def run(*tensors):
-        first.append(tensors[0].untyped_storage()._cdata == tensors[1].untyped_storage()._cdata)
-        copies = tensors if first[0] else [x.clone() for x in tensors]
-        output = function(*copies)
-        for x, copy in zip(tensors, copies, strict=True):
-            x.copy_(copy)
-        return output
-
-    return Build(run, [])
 
 
 def test_a_check_shows_the_inputs_of_the_first_call(plant):

@@ -51,18 +51,12 @@ from aliasproof.reduction.reducer import Reducer
 from aliasproof.targets.registry import TARGETS
 from aliasproof.targets.target import Build, Function, Target
 from tests.campaigns.test_recognition import symptom_of
+from tests.judge.test_passes import swap_operands
 from tests.scripts_here import confirm_here
 
 
-def swap_operands(graph: fx.Graph) -> None:
-    """A wrong pass."""
-    node: Any
-    for node in graph.find_nodes(op="call_function", target=torch.ops.aten.sub.Tensor):
-        node.args = (node.args[1], node.args[0])
-
-
 def double_products(graph: fx.Graph) -> None:
-    """Another wrong pass."""
+    """A wrong pass."""
     node: Any
     for node in graph.find_nodes(op="call_function", target=torch.ops.aten.mul.Tensor):
         node.target = torch.ops.aten.add.Tensor

@@ -24,13 +24,26 @@ from aliasproof.targets.registry import TARGETS
 from aliasproof.targets.user_targets import YOUR_PASS
 
 
-def outcome(campaign: Campaign, width: int = 100, *, everything: bool = False) -> str:
-    file = io.StringIO()
-    console = Console(
-        file=file, width=width, highlight=False, markup=False, force_terminal=True, no_color=True
+def terminal(width: int) -> Console:
+    return Console(
+        file=io.StringIO(),
+        force_terminal=True,
+        width=width,
+        highlight=False,
+        markup=False,
+        no_color=True,
     )
+
+
+def printed(console: Console) -> str:
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def outcome(campaign: Campaign, width: int = 100, *, everything: bool = False) -> str:
+    console = terminal(width)
     print_outcome(console, campaign, everything=everything)
-    return re.sub(r"\x1b\[[\d;]*m", "", file.getvalue())
+    return re.sub(r"\x1b\[[\d;]*m", "", printed(console))
 
 
 def one_line(text: str) -> str:
@@ -172,22 +185,6 @@ def test_targets_that_ran_no_program_are_named(campaign):
 
 
 # --- progress -------------------------------------------------------------------------------------
-
-
-def terminal(width: int) -> Console:
-    return Console(
-        file=io.StringIO(),
-        force_terminal=True,
-        width=width,
-        highlight=False,
-        markup=False,
-        no_color=True,
-    )
-
-
-def printed(console: Console) -> str:
-    assert isinstance(console.file, io.StringIO)
-    return console.file.getvalue()
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])
