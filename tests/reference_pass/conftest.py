@@ -11,6 +11,7 @@ from torch import Tensor, distributed, fx
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
+from aliasproof.reference_pass.calls.graphs import copied
 from aliasproof.reference_pass.candidates import How
 from aliasproof.reference_pass.pipeline import functionalize, metadata_is_true, reinplace
 from aliasproof.reference_pass.reinplace import decisions
@@ -74,7 +75,7 @@ def reinplaced_as_written() -> Reinplaces:
 
     def run(program: Function, *inputs: Any) -> Reinplaced:
         traced = program if isinstance(program, fx.GraphModule) else make_fx(program)(*inputs)
-        return _checked(program, fx.GraphModule(traced, _copied(traced.graph)), *inputs)
+        return _checked(program, copied(traced), *inputs)
 
     return run
 
@@ -84,12 +85,6 @@ def _checked(program: Function, functional: fx.GraphModule, *inputs: Tensor) -> 
     assert violations(program, inputs, lambda *_: graph_module) == []
     assert metadata_is_true(graph_module) is None
     return Reinplaced(graph_module)
-
-
-def _copied(graph: fx.Graph) -> fx.Graph:
-    copied = fx.Graph()
-    copied.output(copied.graph_copy(graph, {}))
-    return copied
 
 
 @pytest.fixture

@@ -235,7 +235,6 @@ def test_a_sparse_gradient_is_refused_while_compiling():
     def looks_up(weight):
         return functional.embedding(torch.tensor([0, 2]), weight, sparse=True) * 2
 
-    torch._dynamo.reset()
     weight = torch.ones(4, 3, requires_grad=True)
     with pytest.raises(torch._dynamo.exc.BackendCompilerFailed, match="sparse_coo tensor"):
         torch.compile(looks_up, backend=aliasproof)(weight)

@@ -215,7 +215,6 @@ def test_a_defined_call_is_compiled(name):
 
 
 def test_the_backend_is_strict_by_an_option():
-    torch._dynamo.reset()
     overlapping = lambda x: x.as_strided((3, 2), (1, 1)).add_(1) * 1  # noqa: E731
     torch.compile(overlapping, backend="aliasproof", options={"strict": False})(torch.ones(6))
     torch._dynamo.reset()

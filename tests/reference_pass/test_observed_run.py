@@ -31,7 +31,6 @@ def _same(x):
 @pytest.fixture(autouse=True)
 def _nothing_is_noted(monkeypatch):
     monkeypatch.setattr(real_runs, "_NOTED", {})
-    torch._dynamo.reset()
 
 
 def shows_memory(x, y):

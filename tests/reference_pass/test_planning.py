@@ -543,7 +543,6 @@ PLANNED: dict[str, Any] = {"plan_memory": True}
 
 
 def compiled(function, **options):
-    torch._dynamo.reset()
     return torch.compile(function, backend="aliasproof", options=PLANNED, **options)
 
 
@@ -603,7 +602,6 @@ def test_the_backend_has_buffers_as_the_pass_has():
         compilers.append(ours(graph, inputs, options=PLANNED))
         return compilers[-1]
 
-    torch._dynamo.reset()
     with torch.no_grad():
         for _ in range(2):  # the first call is observed
             torch.compile(joins, backend=backend, dynamic=False)(torch.ones(2, 3))

@@ -68,8 +68,7 @@ def test_regions_that_touch_do_not_overlap():
 
 
 def test_symbolic_sizes_are_decided_for_all_of_them():
-    mode = FakeTensorMode(shape_env=ShapeEnv())
-    tensor = mode.from_tensor(torch.ones(6, 4), static_shapes=False)
+    tensor = symbolic(torch.ones(6, 4), ShapeEnv())
     whole = Region.of(tensor)
     assert is_dense(whole)
     assert not overlaps_itself(whole)

@@ -48,10 +48,8 @@ def _(x: Tensor) -> Tensor:
 
 @pytest.fixture
 def during_the_trace() -> Iterator[list[Callable[[], object]]]:
-    torch._dynamo.reset()
     yield DURING_THE_TRACE
     DURING_THE_TRACE.clear()
-    torch._dynamo.reset()
 
 
 def test_another_thread_calls_a_compiled_function_while_one_is_compiled_for_a_layout(
