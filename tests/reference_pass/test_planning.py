@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, fx, nn
-from torch._dynamo.backends.registry import lookup_backend
 from torch._subclasses import FakeTensorMode
 from torch.nn import functional as F
 from torch.nn.functional import pad, silu  # noqa: F401 - the programs call them
@@ -33,7 +32,7 @@ from aliasproof.reference_pass.backend.observed_run import Observed
 from aliasproof.reference_pass.calls.operator_forms import is_pointwise, out_form
 from aliasproof.reference_pass.capture.function_trace import capture
 from aliasproof.reference_pass.eager.other_names import _is_composite, replace_names
-from aliasproof.reference_pass.pipeline import metadata_is_true
+from aliasproof.reference_pass.pipeline import PipelineOptions, metadata_is_true
 from aliasproof.reference_pass.planning.destinations import kernel_into
 from aliasproof.reference_pass.planning.timeline import (
     Footprint,
@@ -581,34 +580,21 @@ def joins(x):
     return torch.cat([p, q]).cos()
 
 
-class Called(TorchDispatchMode):
-    """Records the operators that are called."""
-
-    def __init__(self):
-        super().__init__()
-        self.ops = []
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        self.ops.append(func)
-        return func(*args, **(kwargs or {}))
+def called_by_backend(function: Callable[..., object], *inputs: Tensor, **options: Any) -> set[Any]:
+    """The operators of the graph that the backend makes of a call, which runs once."""
+    compiled = Compiled(calling(function, len(inputs)), inputs, PipelineOptions(**options))
+    compiled(*inputs)
+    (found,) = compiled.graphs.values()
+    assert isinstance(found, Observed)
+    assert isinstance(found.compiled, fx.GraphModule)
+    return {node.target for node in found.compiled.graph.nodes}
 
 
 def test_the_backend_has_buffers_as_the_pass_has():
     """Its fakes are at unlikely offsets in large storages; these bytes are not in the graph."""
-    ours: Any = lookup_backend("aliasproof")
-    compilers = []
-
-    def backend(graph, inputs):
-        compilers.append(ours(graph, inputs, options=PLANNED))
-        return compilers[-1]
-
-    with torch.no_grad():
-        for _ in range(2):  # the first call is observed
-            torch.compile(joins, backend=backend, dynamic=False)(torch.ones(2, 3))
-        with Called() as called:
-            compilers[0](torch.ones(2, 3))
-    assert torch.ops.aten.cat.default not in called.ops
-    assert torch.ops.aten.mul.out in called.ops
+    called = called_by_backend(joins, torch.ones(2, 3), **PLANNED)
+    assert aten.cat.default not in called
+    assert aten.mul.out in called
 
 
 def test_a_graph_for_all_sizes_is_planned():
@@ -730,10 +716,5 @@ def test_the_backend_holds_no_more_than_the_captured_graph():
     memory = torch.arange(8.0)
     inputs = memory[::2], memory[1::2]
     assert footprint(pipeline(writes_between, *inputs).graph).peak == 2 * 16
-    compiled = Compiled(calling(writes_between, 2), inputs)
-    compiled(*inputs)
+    assert aten._foreach_neg_.default in called_by_backend(writes_between, *inputs)
     assert memory.tolist() == (-torch.arange(8.0)).tolist()
-    (found,) = compiled.graphs.values()
-    assert isinstance(found, Observed)
-    assert isinstance(found.compiled, fx.GraphModule)
-    assert found.compiled.graph.find_nodes(op="call_function", target=aten._foreach_neg_.default)
