@@ -219,59 +219,47 @@ class _Builder:
 
     def value(self, node: ast.expr) -> Any:
         """The value of an expression: a node, a constant, or a container of these."""
-        build = getattr(self, f"_{type(node).__name__.lower()}", None)
-        if build is None:
-            raise self.refusal(node, "not an expression of a graph")
-        return build(node)
-
-    def _constant(self, node: ast.Constant) -> Any:
-        return node.value
-
-    def _name(self, node: ast.Name) -> Any:
-        if node.id in self.names:
-            return self.names[node.id]
-        if node.id in _NUMBERS:
-            return _NUMBERS[node.id]
-        raise self.refusal(node, "nothing has this name")
-
-    def _tuple(self, node: ast.Tuple) -> Any:
-        return tuple(map(self.value, node.elts))
-
-    def _list(self, node: ast.List) -> Any:
-        return list(map(self.value, node.elts))
-
-    def _dict(self, node: ast.Dict) -> Any:
-        keys = [None if key is None else self.value(key) for key in node.keys]
-        return dict(zip(keys, map(self.value, node.values), strict=True))
-
-    def _slice(self, node: ast.Slice) -> Any:
-        parts = (node.lower, node.upper, node.step)
-        return slice(*(None if part is None else self.value(part) for part in parts))
-
-    def _unaryop(self, node: ast.UnaryOp) -> Any:
-        operand = self.value(node.operand)
-        if isinstance(node.op, ast.USub) and isinstance(operand, int | float | complex):
-            return -operand
-        return self._operator(node, type(node.op), (operand,))
-
-    def _binop(self, node: ast.BinOp) -> Any:
-        return self._operator(node, type(node.op), (self.value(node.left), self.value(node.right)))
-
-    def _compare(self, node: ast.Compare) -> Any:
-        if len(node.ops) != 1:
-            raise self.refusal(node, "a graph compares two values at once")
-        operands = (self.value(node.left), self.value(node.comparators[0]))
-        return self._operator(node, type(node.ops[0]), operands)
+        match node:
+            case ast.Constant():
+                return node.value
+            case ast.Name(id=name) if name in self.names or name in _NUMBERS:
+                return self.names[name] if name in self.names else _NUMBERS[name]
+            case ast.Name():
+                raise self.refusal(node, "nothing has this name")
+            case ast.Tuple(elts=elements):
+                return tuple(map(self.value, elements))
+            case ast.List(elts=elements):
+                return list(map(self.value, elements))
+            case ast.Dict():
+                keys = [None if key is None else self.value(key) for key in node.keys]
+                return dict(zip(keys, map(self.value, node.values), strict=True))
+            case ast.Slice(lower=lower, upper=upper, step=step):
+                parts = (lower, upper, step)
+                return slice(*(None if part is None else self.value(part) for part in parts))
+            case ast.UnaryOp():
+                operand = self.value(node.operand)
+                if isinstance(node.op, ast.USub) and isinstance(operand, int | float | complex):
+                    return -operand
+                return self._operator(node, type(node.op), (operand,))
+            case ast.BinOp(left=left, op=kind, right=right):
+                return self._operator(node, type(kind), (self.value(left), self.value(right)))
+            case ast.Compare(left=left, ops=[kind], comparators=[right]):
+                return self._operator(node, type(kind), (self.value(left), self.value(right)))
+            case ast.Compare():
+                raise self.refusal(node, "a graph compares two values at once")
+            case ast.Subscript(value=base, slice=index):
+                operands = (self.value(base), self.value(index))
+                return self.graph.call_function(operator.getitem, operands)
+            case ast.Attribute():
+                return self._attribute(node)
+            case ast.Call():
+                return self._call(node)
+        raise self.refusal(node, "not an expression of a graph")
 
     def _operator(self, node: ast.expr, kind: type[ast.AST], operands: tuple[Any, ...]) -> Any:
         if kind not in _OPERATORS:
             raise self.refusal(node, "not an operator of a graph")
         return self.graph.call_function(_OPERATORS[kind], operands)
-
-    def _subscript(self, node: ast.Subscript) -> Any:
-        return self.graph.call_function(
-            operator.getitem, (self.value(node.value), self.value(node.slice))
-        )
 
     def _attribute(self, node: ast.Attribute) -> Any:
         path = _dotted(node)
