@@ -1,6 +1,7 @@
 """Programs as tests write them, from a body and inputs, and the torch versions that break them."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from textwrap import dedent, indent
 
@@ -39,6 +40,17 @@ def program_of(body: str, *views: Input, bytes_of: dict[int, int] | None = None)
     given = {index: Storage(torch.uint8, nbytes) for index, nbytes in (bytes_of or {}).items()}
     head = f"def program({', '.join(tensor.name for tensor in named)}):\n"
     return program_with(head + indent(dedent(body).strip(), "    ") + "\n", named, given)
+
+
+def of_vectors(
+    body: str,
+    *storages: int,
+    sizes: tuple[int, ...] = (4,),
+    dtypes: Sequence[torch.dtype] = (torch.float32, torch.float32),
+) -> Program:
+    """The program with this body and equal tensors, each a whole storage, given by its number."""
+    views = (view(*sizes, storage=number, dtype=dtypes[number]) for number in storages)
+    return program_of(body, *views)
 
 
 def python_of(body: str, x: str = "torch.ones(2)") -> PythonProgram:

@@ -17,7 +17,7 @@ from aliasproof.ir.printing import source
 from aliasproof.ir.program import Program
 from aliasproof.ir.serialization import dumps, from_json, loads, to_json
 from aliasproof.ir.values import input_tensors
-from tests.targets.vector_programs import of_vectors
+from tests.short_programs import of_vectors
 
 REGION = """\
 v0 = aten.mul.Scalar(x0, 2)

@@ -25,9 +25,8 @@ from aliasproof.targets.control_flow import FORMS, PartTwice, RunValues, Split
 from aliasproof.targets.registry import target
 from aliasproof.targets.target import Build
 from tests.scripts_here import confirm_here
-from tests.short_programs import known_bug
+from tests.short_programs import known_bug, of_vectors
 from tests.targets.conftest import examined, stages_of, trial_of
-from tests.targets.vector_programs import of_vectors
 
 COUNTER = """\
 v0 = aten.add_.Tensor(x0, x1)

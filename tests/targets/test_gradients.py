@@ -24,9 +24,8 @@ from aliasproof.targets import aot, aot_eager, gradients
 from aliasproof.targets.registry import target
 from aliasproof.targets.target import Build, Function
 from tests.scripts_here import confirm_here
-from tests.short_programs import known_bug
+from tests.short_programs import known_bug, of_vectors
 from tests.targets.conftest import examined, trial_of
-from tests.targets.vector_programs import of_vectors
 
 SCALED = """\
 v0 = aten.mul.Scalar(x0, 2)

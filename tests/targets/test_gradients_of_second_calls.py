@@ -31,9 +31,8 @@ from aliasproof.targets.second_calls import CHANGES, SECOND_CALLS
 from aliasproof.targets.target import Build, Function
 from aliasproof.targets.variants import GRADS
 from tests.scripts_here import confirm_here
-from tests.short_programs import known_bug
+from tests.short_programs import known_bug, of_vectors
 from tests.targets.conftest import Doubled, defined_by, ends, matrix, planted, printed
-from tests.targets.vector_programs import of_vectors
 
 NAMES = [f"{grad.name}:{name}" for grad in GRADS for name in SECOND_CALLS]
 THREE = (torch.float32,) * 3

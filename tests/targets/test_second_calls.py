@@ -32,9 +32,8 @@ from aliasproof.targets.second_calls import (
 )
 from aliasproof.targets.target import Build, Function
 from tests.scripts_here import confirm_here
-from tests.short_programs import known_bug
+from tests.short_programs import known_bug, of_vectors
 from tests.targets.conftest import defined_by, matrix, planted
-from tests.targets.vector_programs import of_vectors
 
 
 def facts(inputs: Sequence[Tensor]) -> list[object]:

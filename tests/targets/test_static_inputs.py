@@ -27,9 +27,8 @@ from aliasproof.targets.gradients import requiring_gradients
 from aliasproof.targets.registry import target
 from aliasproof.user_code.given_path import FileNames
 from tests.scripts_here import confirm_here
-from tests.short_programs import known_bug
+from tests.short_programs import known_bug, of_vectors
 from tests.targets.conftest import defined_by
-from tests.targets.vector_programs import of_vectors
 
 
 def marked(program: Program, *static: bool) -> Program:

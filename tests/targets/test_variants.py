@@ -19,9 +19,8 @@ from aliasproof.targets.registry import TARGETS, target
 from aliasproof.targets.second_calls import SECOND_CALLS
 from aliasproof.targets.user_targets import KINDS
 from aliasproof.targets.variants import GRADS, VARIANTS, is_variant
-from tests.short_programs import known_bug
+from tests.short_programs import known_bug, of_vectors
 from tests.targets.conftest import OF_TORCH, defined_by, ends, matrix, printed
-from tests.targets.vector_programs import of_vectors
 
 SINGLE = [f"{name}:{own.name}" for name in TARGETS for own in TARGETS[name].variants]
 DOUBLE = ["fx-reinplace:decompose:symbolic", "aot:decompose:grad", "aot-eager:symbolic:second-call"]

@@ -22,9 +22,8 @@ from aliasproof.targets.gradients import WithGradients
 from aliasproof.targets.registry import target
 from aliasproof.targets.second_calls import CHANGES
 from aliasproof.targets.target import Build, Function
-from tests.short_programs import program_of, view
+from tests.short_programs import of_vectors, program_of, view
 from tests.targets.conftest import Doubled, matrix, stages_of, trial_of
-from tests.targets.vector_programs import of_vectors
 
 # --- each variant is another target ---------------------------------------------------------------
 
