@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import json
 import logging
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NoReturn, TypeAlias
+from typing import Any, NoReturn, TypeAlias, TypeVar
 
 import torch
 from torch._ops import OpOverload
@@ -211,6 +212,8 @@ def _require_short_lists(func: Callable[..., Any], args: Sequence[Any]) -> None:
 VERSION = 1
 DEEPEST = 8  # nesting of lists in an argument; no operator takes more than two
 
+Part = TypeVar("Part", Program, Storage, Input, Instruction)
+Element = TypeVar("Element")
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 
 # All names, also the short ones: torch.float is torch.float32. `dtype_name` is the written name.
@@ -232,50 +235,47 @@ def dtype_name(dtype: torch.dtype) -> str:
 
 
 def to_json(program: Program) -> dict[str, Json]:
-    """The program as dicts, lists, strings and finite numbers."""
+    """The program as dicts, lists, strings and finite numbers.
+
+    Keys that older files do not have are left out at their defaults.
+    """
     return {
         "version": VERSION,
         "seed": program.seed,
-        # Left out at their defaults, since older files do not have these keys.
         **({} if program.fill == "plain" else {"fill": program.fill}),
         **({} if program.device == CPU else {"device": program.device}),
-        "storages": [_storage_to_json(storage) for storage in program.storages],
-        "inputs": [_input_to_json(view) for view in program.inputs],
-        "instructions": [_instruction_to_json(instruction) for instruction in program.instructions],
+        "storages": [
+            {
+                "dtype": dtype_name(storage.dtype),
+                "length": storage.length,
+                **({"values": list(storage.values)} if storage.values else {}),
+                **({} if storage.gradient == "computed" else {"gradient": storage.gradient}),
+            }
+            for storage in program.storages
+        ],
+        "inputs": [
+            {
+                "name": view.name,
+                "storage": view.storage,
+                "dtype": dtype_name(view.dtype),
+                "sizes": list(view.sizes),
+                "strides": list(view.strides),
+                "offset": view.offset,
+                **({"static": True} if view.static else {}),
+            }
+            for view in program.inputs
+        ],
+        "instructions": [
+            {
+                "op": instruction.op,
+                "args": [_argument_to_json(argument) for argument in instruction.args],
+                "kwargs": {key: _argument_to_json(value) for key, value in instruction.kwargs},
+                "results": list(instruction.results),
+                **({} if instruction.grad else {"grad": False}),
+            }
+            for instruction in program.instructions
+        ],
         "outputs": list(program.outputs),
-    }
-
-
-def _storage_to_json(storage: Storage) -> dict[str, Json]:
-    written: dict[str, Json] = {"dtype": dtype_name(storage.dtype), "length": storage.length}
-    if storage.values:
-        written["values"] = list(storage.values)
-    if storage.gradient != "computed":
-        written["gradient"] = storage.gradient
-    return written
-
-
-def _input_to_json(view: Input) -> dict[str, Json]:
-    return {
-        "name": view.name,
-        "storage": view.storage,
-        "dtype": dtype_name(view.dtype),
-        "sizes": list(view.sizes),
-        "strides": list(view.strides),
-        "offset": view.offset,
-        # Left out at its default, since older files do not have this key.
-        **({"static": True} if view.static else {}),
-    }
-
-
-def _instruction_to_json(instruction: Instruction) -> dict[str, Json]:
-    return {
-        "op": instruction.op,
-        "args": [_argument_to_json(argument) for argument in instruction.args],
-        "kwargs": {key: _argument_to_json(argument) for key, argument in instruction.kwargs},
-        "results": list(instruction.results),
-        # Left out at its default, since older files do not have this key.
-        **({} if instruction.grad else {"grad": False}),
     }
 
 
@@ -353,21 +353,7 @@ def from_json(data: object) -> Program:
 
     Raises `UserError` that names the location of the defect.
     """
-    fields = _record(_without_version(data), "", Program)
-    storages = _list(fields["storages"], "storages")
-    inputs = _list(fields["inputs"], "inputs")
-    instructions = _list(fields["instructions"], "instructions")
-    program = Program(
-        tuple(_storage(item, f"storages[{index}]") for index, item in enumerate(storages)),
-        tuple(_input(item, f"inputs[{index}]") for index, item in enumerate(inputs)),
-        tuple(
-            _instruction(item, f"instructions[{index}]") for index, item in enumerate(instructions)
-        ),
-        _texts(fields["outputs"], "outputs"),
-        _integer(fields.get("seed", 0), "seed"),
-        _text(fields.get("fill", "plain"), "fill"),
-        _text(fields.get("device", CPU), "device"),
-    )
+    program = _read(Program, _without_version(data), "")
     validate(program)
     require_bounded(program)
     return program
@@ -390,41 +376,10 @@ def _without_version(data: object) -> object:
     return {key: value for key, value in data.items() if key != "version"}
 
 
-def _storage(data: object, location: str) -> Storage:
-    fields = _record(data, location, Storage)
-    return Storage(
-        _dtype(fields["dtype"], f"{location}.dtype"),
-        _integer(fields["length"], f"{location}.length"),
-        _texts(fields.get("values", []), f"{location}.values"),
-        _text(fields.get("gradient", "computed"), f"{location}.gradient"),
-    )
-
-
-def _input(data: object, location: str) -> Input:
-    fields = _record(data, location, Input)
-    return Input(
-        _text(fields["name"], f"{location}.name"),
-        _integer(fields["storage"], f"{location}.storage"),
-        _dtype(fields["dtype"], f"{location}.dtype"),
-        _integers(fields["sizes"], f"{location}.sizes"),
-        _integers(fields["strides"], f"{location}.strides"),
-        _integer(fields.get("offset", 0), f"{location}.offset"),
-        _boolean(fields.get("static", False), f"{location}.static"),
-    )
-
-
-def _instruction(data: object, location: str) -> Instruction:
-    fields = _record(data, location, Instruction)
-    kwargs = fields.get("kwargs", {})
-    if not isinstance(kwargs, dict):
-        raise _type_error("an object", kwargs, f"{location}.kwargs")
-    return Instruction(
-        _text(fields["op"], f"{location}.op"),
-        _arguments(fields["args"], f"{location}.args", depth=0),
-        tuple(_keyword_argument(key, value, f"{location}.kwargs") for key, value in kwargs.items()),
-        _texts(fields.get("results", []), f"{location}.results"),
-        _boolean(fields.get("grad", True), f"{location}.grad"),
-    )
+def _keyword_arguments(data: object, location: str) -> tuple[tuple[str, Argument], ...]:
+    if not isinstance(data, dict):
+        raise _type_error("an object", data, location)
+    return tuple(_keyword_argument(key, value, location) for key, value in data.items())
 
 
 def _keyword_argument(key: object, value: object, location: str) -> tuple[str, Argument]:
@@ -435,11 +390,10 @@ def _keyword_argument(key: object, value: object, location: str) -> tuple[str, A
     return key, _argument(value, location)
 
 
-def _arguments(data: object, location: str, depth: int) -> tuple[Argument, ...]:
+def _arguments(data: object, location: str, depth: int = 0) -> tuple[Argument, ...]:
     if depth > DEEPEST:
         raise UserError(f"{location}: lists are nested more than {DEEPEST} deep")
-    items = enumerate(_list(data, location))
-    return tuple(_argument(item, f"{location}[{index}]", depth) for index, item in items)
+    return _each(functools.partial(_argument, depth=depth), data, location)
 
 
 def _argument(data: object, location: str, depth: int = 0) -> Argument:
@@ -480,42 +434,34 @@ def _dtype(data: object, location: str) -> torch.dtype:
     return DTYPE_BY_NAME[name]
 
 
-def _record(
-    data: object, location: str, kind: type[Program | Storage | Input | Instruction]
-) -> dict[str, object]:
-    """The object, whose keys must be the fields of the dataclass `kind`.
+def _read(kind: type[Part], data: object, location: str) -> Part:
+    """An instance of a dataclass, from an object whose keys are its fields.
 
     Fields with a default may be missing. The location of the program itself is empty.
     """
     if not isinstance(data, dict):
         raise _type_error("an object", data, location or "program")
-    known = dataclasses.fields(kind)
-    names = [each.name for each in known]
+    known = {each.name: each for each in dataclasses.fields(kind)}
     dot = location and f"{location}."
-    for each in known:
-        if each.name not in data and each.default is dataclasses.MISSING:
-            raise UserError(f"{dot}{each.name}: missing")
+    for name, each in known.items():
+        if name not in data and each.default is dataclasses.MISSING:
+            raise UserError(f"{dot}{name}: missing")
     for key in data:
-        if key not in names:
-            keys = f"the keys are {', '.join(names)}"
+        if key not in known:
+            keys = f"the keys are {', '.join(known)}"
             raise UserError(f"{location or 'program'}: unknown key {shown(key)}; {keys}")
-    return data
+    given = {name: each for name, each in known.items() if name in data}
+    return kind(
+        **{name: _READERS[each.type](data[name], f"{dot}{name}") for name, each in given.items()}
+    )
 
 
-def _list(data: object, location: str) -> list[object]:
+def _each(
+    read: Callable[[object, str], Element], data: object, location: str
+) -> tuple[Element, ...]:
     if not isinstance(data, list):
         raise _type_error("a list", data, location)
-    return data
-
-
-def _texts(data: object, location: str) -> tuple[str, ...]:
-    items = enumerate(_list(data, location))
-    return tuple(_text(item, f"{location}[{index}]") for index, item in items)
-
-
-def _integers(data: object, location: str) -> tuple[int, ...]:
-    items = enumerate(_list(data, location))
-    return tuple(_integer(item, f"{location}[{index}]") for index, item in items)
+    return tuple(read(item, f"{location}[{index}]") for index, item in enumerate(data))
 
 
 def _text(data: object, location: str) -> str:
@@ -535,6 +481,22 @@ def _integer(data: object, location: str) -> int:
     if not (isinstance(data, int) and not isinstance(data, bool)):
         raise _type_error("an integer", data, location)
     return data
+
+
+# By the annotation of a field: how its value is read, at a location.
+_READERS: dict[Any, Callable[[Any, str], Any]] = {
+    "bool": _boolean,
+    "int": _integer,
+    "str": _text,
+    "torch.dtype": _dtype,
+    "tuple[int, ...]": functools.partial(_each, _integer),
+    "tuple[str, ...]": functools.partial(_each, _text),
+    "tuple[Argument, ...]": _arguments,
+    "tuple[tuple[str, Argument], ...]": _keyword_arguments,
+    "tuple[Storage, ...]": functools.partial(_each, functools.partial(_read, Storage)),
+    "tuple[Input, ...]": functools.partial(_each, functools.partial(_read, Input)),
+    "tuple[Instruction, ...]": functools.partial(_each, functools.partial(_read, Instruction)),
+}
 
 
 def _type_error(what: str, data: object, location: str) -> UserError:
