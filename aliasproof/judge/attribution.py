@@ -247,9 +247,11 @@ def shows(program: Program, target: Target, symptom: Symptom) -> bool:
 def grade(program: Program, target: Target, symptom: Symptom) -> int:
     """Which of `grades_of(symptom)` the program shows, counted from 1; 0 if it shows none."""
     case = Case.of(program)
-    if symptom.latent:
-        return int(_shows_latent(case, target, symptom))
     try:
+        if symptom.latent:
+            latent = latent_violation(case, target)
+            same = latent is not None and latent.kind == symptom.kind
+            return int(same and latent_at_fault(case, target).name == symptom.target)
         first, main = _main_violation(case, target)
         if main is None:
             return 0
@@ -299,16 +301,6 @@ def latent_at_fault(case: Case, target: Target) -> Target:
         if latent is not None:
             return latent_at_fault(case, earlier)
     return target
-
-
-def _shows_latent(case: Case, target: Target, symptom: Symptom) -> bool:
-    try:
-        latent = latent_violation(case, target)
-    except Rejected:
-        return False
-    if latent is None or latent.kind != symptom.kind:
-        return False
-    return latent_at_fault(case, target).name == symptom.target
 
 
 def _main_violation(

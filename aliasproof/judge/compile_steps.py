@@ -492,25 +492,23 @@ class SteppedFunction:
         )
 
         with (
-            mock.patch.object(graph_compile, "pre_compile", self._pre_compile),
-            mock.patch.object(graph_compile, "post_compile", self._post_compile),
-            mock.patch.object(
+            mock.patch.multiple(
                 graph_compile,
-                "_aot_stage2b_inference_compile",
-                self._compiling(graph_compile._aot_stage2b_inference_compile),
+                pre_compile=self._pre_compile,
+                post_compile=self._post_compile,
+                _aot_stage2b_inference_compile=self._compiling(
+                    graph_compile._aot_stage2b_inference_compile
+                ),
+                _partition_joint_graph_into_fw_bw=self._splitting(
+                    graph_compile._partition_joint_graph_into_fw_bw
+                ),
             ),
-            mock.patch.object(
+            mock.patch.multiple(
                 graph_capture,
-                "fn_input_mutations_to_outputs",
-                self._noting(graph_capture_wrappers.fn_input_mutations_to_outputs),
-            ),
-            mock.patch.object(
-                graph_capture, "_create_graph", self._tracing(graph_capture._create_graph)
-            ),
-            mock.patch.object(
-                graph_compile,
-                "_partition_joint_graph_into_fw_bw",
-                self._splitting(graph_compile._partition_joint_graph_into_fw_bw),
+                fn_input_mutations_to_outputs=self._noting(
+                    graph_capture_wrappers.fn_input_mutations_to_outputs
+                ),
+                _create_graph=self._tracing(graph_capture._create_graph),
             ),
             mock.patch.object(
                 common.AotAutograd, "__call__", self._backend(common.AotAutograd.__call__)

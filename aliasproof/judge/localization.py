@@ -266,21 +266,14 @@ def where_raised(error: BaseException) -> str | None:
     for index, frame in enumerate(frames):
         if id(frame.f_code) in drivers() and index > 0:
             return ": ".join(filter(None, part_and_pass(frames[index - 1 :])))
-        operator = _lowered_operator(frame)
-        if operator is not None:
-            return f"lowering of {operator}"
-        inside = _inside(frame)
+        inside, target = _inside(frame), frame.f_locals.get("target")
+        # `GraphLowering.call_function` lowers an operator.
+        lowers = frame.f_code.co_name == "call_function" and inside == "_inductor/graph.py"
+        if lowers and isinstance(target, OpOverload):
+            return f"lowering of {target}"
         if part := next((part for start, part in _PARTS if inside.startswith(start)), None):
             return part
     return None
-
-
-def _lowered_operator(frame: FrameType) -> OpOverload | None:
-    """The operator that a frame of `GraphLowering.call_function` lowers."""
-    if frame.f_code.co_name != "call_function" or _inside(frame) != "_inductor/graph.py":
-        return None
-    target = frame.f_locals.get("target")
-    return target if isinstance(target, OpOverload) else None
 
 
 def _inside(frame: FrameType) -> str:
@@ -390,10 +383,9 @@ class _StepSearch:
     def _first_wrong(
         self, compiled: SteppedFunction, function: Callable[..., object], steps: Sequence[Step]
     ) -> PassAtFault | None:
-        judged = _StepJudge(self, compiled, function)
         at_fault, last_right = None, None
         for step in steps:
-            wrong = judged.wrong(step)
+            wrong = self._wrong(step, compiled, function)
             if wrong is False:
                 at_fault, last_right = None, step
             elif wrong and at_fault is None:
@@ -423,94 +415,78 @@ class _StepSearch:
         step = next(
             (candidate for candidate in compiled.steps if candidate.name == FUNCTIONALIZATION), None
         )
-        if step is None or _StepJudge(self, compiled, function).wrong(step) is not False:
+        if step is None or self._wrong(step, compiled, function) is not False:
             return None
         return step.graph
 
+    # --- one step ---
 
-@dataclass(frozen=True, slots=True)
-class _StepJudge:
-    """Decides whether a step shows the violation."""
-
-    search: _StepSearch
-    compiled: SteppedFunction
-    function: Callable[..., object]
-
-    def wrong(self, step: Step) -> bool | None:
+    def _wrong(
+        self, step: Step, compiled: SteppedFunction, function: Callable[..., object]
+    ) -> bool | None:
         """Whether a step shows the violation; None if this step cannot be judged."""
-        self.compiled.chosen = step
+        compiled.chosen = step
         try:
-            violations = self._violations(step)
+            violations = self._violations(step, compiled, function)
         except (Rejected, InternalError):  # an oracle cannot judge this graph
             return None
         finally:
-            self.compiled.chosen = None
-        if any(map(self._is_same, violations)):
-            return True
+            compiled.chosen = None
+        for other in violations:
+            # Differences at other locations may be the fault of a layer before the user's code.
+            here = not self.target.yours or other.place == self.violation.place
+            if here and same_promise(other, self.violation):
+                return True
         # In the middle of a compilation, a graph may have operators that only a compiler can run.
         failed = any(not other.silent for other in violations)
         return None if failed else False
 
-    def _is_same(self, other: Violation) -> bool:
-        # Differences at other locations may be the fault of a layer before the user's code.
-        here = not self.search.target.yours or other.place == self.search.violation.place
-        return here and same_promise(other, self.search.violation)
-
-    def _violations(self, step: Step) -> list[Violation]:
-        oracle = self.search.violation.oracle
+    def _violations(
+        self, step: Step, compiled: SteppedFunction, function: Callable[..., object]
+    ) -> Sequence[Violation]:
+        oracle = self.violation.oracle
         if oracle in _ON_STAGES:
-            return self._on_stage(step, oracle)
+            return self._on_stage(step, compiled)
         seed_generators()
         if oracle == equivalence.ORACLE.name:
-            return self._on_value_hashes()
+            return self._on_value_hashes(function)
         if step.layer in REPLAYED:
+
+            def compiled_again(*inputs: torch.Tensor) -> object:
+                build = self.target.build(self.case.function, self.case.fresh_inputs())
+                seed_generators()
+                return build.function(*inputs)
+
             with replaying({} if step.graph is None else {str(step.layer): step.graph}):
-                actual = observe(self._compiled_again, self.search.case.fresh_inputs())
+                actual = observe(compiled_again, self.case.fresh_inputs())
         else:
-            actual = observe(self.function, self.search.case.fresh_inputs())
-        contract = self.search.target.contract
-        return judge(
-            contract, self.search.eager.observation, actual, self.search.eager.trace
-        ).violations
+            actual = observe(function, self.case.fresh_inputs())
+        expected, trace = self.eager
+        return judge(self.target.contract, expected, actual, trace).violations
 
-    def _compiled_again(self, *inputs: torch.Tensor) -> object:
-        build = self.search.target.build(self.search.case.function, self.search.case.fresh_inputs())
-        seed_generators()
-        return build.function(*inputs)
-
-    def _on_value_hashes(self) -> list[Violation]:
+    def _on_value_hashes(self, function: Callable[..., object]) -> Sequence[Violation]:
         def hashes(seed: int) -> tuple[ValueHashes, ValueHashes]:
-            expected = run_uninterpreted(
-                self.search.case.function, self.search.case.fresh_inputs(), seed=seed
-            )
+            expected = run_uninterpreted(self.case.function, self.case.fresh_inputs(), seed=seed)
             seed_generators()
-            actual = run_uninterpreted(self.function, self.search.case.fresh_inputs(), seed=seed)
-            return expected, actual
+            return expected, run_uninterpreted(function, self.case.fresh_inputs(), seed=seed)
 
-        contract, trace = self.search.target.contract, self.search.eager.trace
-        return list(equivalence.judge(contract, *hashes(0), trace, lambda: hashes(1)).violations)
+        contract, trace = self.target.contract, self.eager.trace
+        return equivalence.judge(contract, *hashes(0), trace, lambda: hashes(1)).violations
 
-    def _on_stage(self, step: Step, oracle: str) -> list[Violation]:
-        build, inputs = self.compiled.build, self.compiled.graph_inputs
+    def _on_stage(self, step: Step, compiled: SteppedFunction) -> Sequence[Violation]:
+        build, inputs = compiled.build, compiled.graph_inputs
         if step.graph is None or step.layer != GRAPH or inputs is None:
             return []
         assert build is not None
         stage = Stage(step.name, step.graph, build.stages[-1].functional, whole=False)
         runs = [run_stage(stage, clone_inputs(inputs))]
         # A clobber is judged against the functional graph that the passes started from.
-        first = next(
-            earlier.graph
-            for earlier in self.compiled.steps
-            if earlier.graph and earlier.layer == GRAPH
-        )
+        first = next(it.graph for it in compiled.steps if it.graph and it.layer == GRAPH)
+        oracle = self.violation.oracle
         if oracle == clobbers.ORACLE.name and first is not step.graph:
             before = Stage("functional graph", first, functional=True, whole=False)
             runs.insert(0, run_stage(before, clone_inputs(inputs)))
-        return list(
-            _ON_STAGES[oracle](
-                self.search.target.contract, runs, self.search.eager.trace
-            ).violations
-        )
+        return _ON_STAGES[oracle](self.target.contract, runs, self.eager.trace).violations
 
 
 # --- parts of Python code -------------------------------------------------------------------------
@@ -579,7 +555,10 @@ class _PartSearch:
             error = error.__cause__
         raised = None if error is None else where_raised(error)
         if raised == LAYER_NAMES["dynamo"] and error is not None:
-            return _in_dynamo(error)
+            # The innermost kind of variable.
+            files = [Path(frame.filename) for frame in traceback.extract_tb(error.__traceback__)]
+            kinds = [file.stem for file in files if file.parent.name == "variables"]
+            return ": ".join([raised, *kinds[-1:]])
         return raised
 
     def _experiments(self) -> Iterator[tuple[str, Transform]]:
@@ -648,13 +627,6 @@ class _Chosen:
         if self.skip:
             raise SkipFrame("not chosen")
         return graph.forward
-
-
-def _in_dynamo(error: BaseException) -> str:
-    """The part of Dynamo that raised: the innermost kind of variable."""
-    files = [Path(frame.filename) for frame in traceback.extract_tb(error.__traceback__)]
-    kinds = [file.stem for file in files if file.parent.name == "variables"]
-    return ": ".join([LAYER_NAMES["dynamo"], *kinds[-1:]])
 
 
 def _transform(

@@ -247,9 +247,16 @@ class CheckedGraph:
     ) -> None:
         ends = [place for place, history in ours.items() if history == RESULT]
         if ends and run.leaves and torch.is_grad_enabled():
-            state = _State.now(eager.inputs)
+            versions = list(map(_version, eager.inputs))
+
+            def overwritten() -> Overwritten:
+                """The contents of the inputs that were written since then, by index."""
+                pairs = enumerate(zip(eager.inputs, versions, strict=True))
+                written = {i: it.detach() for i, (it, version) in pairs if version < _version(it)}
+                return dict(zip(written, clone_inputs([*written.values()]), strict=True))
+
             then = partial(self._check_gradients, call, run)
-            arriving = ArrivingGradients(then, state.overwritten)
+            arriving = ArrivingGradients(then, overwritten)
             for place in ends:
                 arriving.wait_at(place, eager.tensors()[place])
 
@@ -333,26 +340,6 @@ class _Before:
         tensors = [value for value in args if isinstance(value, torch.Tensor)]
         ends = [end_of(tensor) for tensor in tensors]
         return cls(tensors, [tensor.detach() for tensor in tensors], ends)
-
-
-@dataclass(frozen=True, slots=True)
-class _State:
-    """The inputs after a call, with the version counters of autograd."""
-
-    tensors: Sequence[torch.Tensor]
-    versions: Sequence[int]
-
-    @classmethod
-    def now(cls, tensors: Sequence[torch.Tensor]) -> _State:
-        return cls(tensors, list(map(_version, tensors)))
-
-    def overwritten(self) -> Overwritten:
-        """The contents of the inputs that were written since then, by index."""
-        found = enumerate(zip(self.tensors, self.versions, strict=True))
-        written = {i: it for i, (it, version) in found if version < _version(it)}
-        return dict(
-            zip(written, clone_inputs([it.detach() for it in written.values()]), strict=True)
-        )
 
 
 def _version(tensor: torch.Tensor) -> int:

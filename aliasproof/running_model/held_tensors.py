@@ -91,22 +91,18 @@ def _held() -> Iterator[tuple[str, torch.Tensor]]:
         kind = type(owner).__name__
         if type(owner) is nn.Module or isinstance(owner, fx.GraphModule):
             continue  # compilers make these
-        own = _of_optimizer(owner) if isinstance(owner, Optimizer) else _of_module(owner)
-        for name, value in own:
+        own: dict[str, object] = {}
+        if isinstance(owner, Optimizer):
+            parameters = [it for group in owner.param_groups for it in group["params"]]
+            for index, parameter in enumerate(parameters):
+                for name, value in owner.state.get(parameter, {}).items():
+                    own[f"state of parameter {index}, {name}"] = value
+        else:
+            for name, value in {**owner._parameters, **owner._buffers}.items():
+                own[name] = value
+                if isinstance(value, torch.Tensor) and value.is_leaf:
+                    own[f"{name}.grad"] = value.grad
+        for name, value in own.items():
             if isinstance(value, torch.Tensor) and value.layout is torch.strided:
                 yield f"{kind} {numbers[kind]}: {name}", value.detach()
         numbers[kind] += 1
-
-
-def _of_module(module: nn.Module) -> Iterator[tuple[str, object]]:
-    for name, value in {**module._parameters, **module._buffers}.items():
-        yield name, value
-        if isinstance(value, torch.Tensor) and value.is_leaf:
-            yield f"{name}.grad", value.grad
-
-
-def _of_optimizer(optimizer: Optimizer) -> Iterator[tuple[str, object]]:
-    parameters = [it for group in optimizer.param_groups for it in group["params"]]
-    for index, parameter in enumerate(parameters):
-        for name, value in optimizer.state.get(parameter, {}).items():
-            yield f"state of parameter {index}, {name}", value

@@ -59,18 +59,14 @@ def stored_graph(found: FoundDifference) -> StoredGraph:
         "difference": f"{found.violation.oracle}: {found.violation.describe()}",
         "torch": str(torch.__version__),
     }
-    _mark_static(found)
-    return StoredGraph(module, found.call.given, about)
-
-
-def _mark_static(found: FoundDifference) -> None:
-    """Mark the inputs that Dynamo took for static, such as buffers, and captured tensors."""
+    # Mark the inputs that Dynamo took for static, such as buffers, and captured tensors.
     inputs = found.graph.module.graph.find_nodes(op="placeholder")
     for index, (node, value) in enumerate(zip(inputs, found.call.given, strict=True)):
         known = node.meta.get("tensor_dict", {}).get(STATIC)
         static = "unguarded" if index < len(found.graph.captured) else known
         if static is not None:
             setattr(value, STATIC, static)
+    return StoredGraph(module, found.call.given, about)
 
 
 def in_modes(module: fx.GraphModule, modes: Modes) -> fx.GraphModule:
