@@ -1,4 +1,4 @@
-"""Variants *captured*, *buffers* and *kept-buffers*: half of the inputs are not passed as such.
+"""Variants in which inputs are passed otherwise: half of them as what a function has, or one twice.
 
 In *captured*, the compiled function closes over the last half of the inputs of a program. A user's
 function captures tensors itself: its attribute `captured` says how many, and they come last.
@@ -9,21 +9,43 @@ storage with each other and with inputs.
 
 In *kept-buffers*, the module is compiled once and called twice. A compiler that copies buffers must
 keep the writes of the first call in its copies.
+
+In *freezing*, Inductor may inline the buffers. With `torch._inductor.config.freezing`, it makes
+constants of the parameters and buffers that the graph does not mutate, and folds what is computed
+from them (torch/_inductor/freezing.py). It does so only without gradients.
+
+In *same-input*, one tensor object is passed twice, as in `f(x, x)`, in eager too. AOTAutograd
+compiles the function without the second one (`AOTDedupeWrapper` in
+torch/_functorch/_aot_autograd/runtime_wrappers.py). Dynamo deduplicates earlier, and guards it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
+from torch import fx
 
 from aliasproof.eager.trace import Trace
-from aliasproof.ir.errors import Rejected
+from aliasproof.ir.errors import InternalError, Rejected
+from aliasproof.ir.execution import ProgramFunction, as_graph
+from aliasproof.ir.program import Program
 from aliasproof.ir.regions import Region, overlaps_itself
 from aliasproof.oracles.contract import Precondition, Refusal, always
 from aliasproof.oracles.stage import Stage
-from aliasproof.targets.target import Build, CallsUser, Function, MakeInputs, PlainBuild, source_of
+from aliasproof.targets.target import (
+    Build,
+    CallsUser,
+    Function,
+    MakeInputs,
+    PlainBuild,
+    UserRun,
+    conditions_after,
+    renamed,
+    source_of,
+)
 from aliasproof.targets.tracing import untraced
 
 # --- captured tensors -----------------------------------------------------------------------------
@@ -58,22 +80,40 @@ NOT_WRAPPED = Refusal(
 )
 
 
+def _compile_inside(
+    plain: PlainBuild,
+    inputs: Sequence[torch.Tensor],
+    close: Callable[[Sequence[torch.Tensor]], Function],
+    opaque: str,
+) -> Build:
+    """Compile what `close` makes of all tensors of a run, for the first ones of them, the `inputs`.
+
+    That happens inside the run: only there do the tensors exist.
+    """
+    stages: list[Stage] = []
+
+    def run(*tensors: torch.Tensor) -> object:
+        compiled = plain(close(tensors), inputs)
+        result = compiled.function(*tensors[: len(inputs)])
+        stages[:] = compiled.stages
+        return result
+
+    return Build(run, stages, opaque)
+
+
 def build_captured(plain: PlainBuild, function: Function, inputs: Sequence[torch.Tensor]) -> Build:
-    """Compile inside the run: only there do the captured tensors exist."""
+    """Compile a function that closes over the last inputs."""
     function = untraced(function)
     count = captured_count(function, inputs)
     if not count:
         raise Rejected("the function captures no tensor")
     own = len(inputs) - count
-    stages: list[Stage] = []
 
-    def run(*tensors: torch.Tensor) -> object:
-        captured = tensors[own:]
-        compiled = plain(lambda *rest: function(*rest, *captured), inputs[:own])
-        stages[:] = compiled.stages
-        return compiled.function(*tensors[:own])
+    def close(tensors: Sequence[torch.Tensor]) -> Function:
+        return lambda *rest: function(*rest, *tensors[own:])
 
-    return Build(run, stages, "the graph closes over the tensors of one run")
+    opaque = "the graph closes over the tensors of one run"
+    return _compile_inside(plain, inputs[:own], close, opaque)
 
 
 def build_captured_by_dynamo(
@@ -129,18 +169,13 @@ def own_inputs(function: Function, inputs: Sequence[torch.Tensor]) -> int:
 
 
 def build(plain: PlainBuild, function: Function, inputs: Sequence[torch.Tensor]) -> Build:
-    """Compile inside the run: only there do the tensors exist that become buffers."""
+    """Compile a module whose buffers are the last inputs."""
     function = untraced(function)
     own = own_inputs(function, inputs)
-    stages: list[Stage] = []
-
-    def run(*tensors: torch.Tensor) -> object:
-        compiled = plain(WithBuffers(function, tensors[own:]), inputs[:own])
-        result = compiled.function(*tensors[:own])
-        stages[:] = compiled.stages
-        return result
-
-    return Build(run, stages, "the compiled module has the buffers of one run")
+    opaque = "the compiled module has the buffers of one run"
+    return _compile_inside(
+        plain, inputs[:own], lambda tensors: WithBuffers(function, tensors[own:]), opaque
+    )
 
 
 def build_by_dynamo(plain: PlainBuild, function: Function, inputs: Sequence[torch.Tensor]) -> Build:
@@ -268,4 +303,156 @@ def compiled(program, inputs):
         return call_again(compiled_module(module, inputs[:own]), own, tensors)
 
     return run
+"""
+
+
+# --- freezing -------------------------------------------------------------------------------------
+
+
+FREEZING = "freezing"  # the variant, and the setting
+
+
+def written_through_itself_alone(trace: Trace) -> bool:
+    """Whether no buffer on a written storage shares it with another input."""
+    buffers = trace.inputs[len(trace.inputs) - captured_count(trace, trace.inputs) :]
+    storages = [view.storage for view in trace.inputs]
+    return not any(
+        view.storage in trace.written and storages.count(view.storage) > 1 for view in buffers
+    )
+
+
+ONE_VIEW = Precondition(
+    "written buffers share no storage",
+    "'After freezing, weights can no longer be updated' (torch/_inductor/config.py). Only those"
+    " that the graph mutates itself are kept (_freeze in torch/_inductor/freezing.py)",
+    written_through_itself_alone,
+)
+
+
+class ProgramWithBuffers(fx.GraphModule):
+    """A program as a graph whose last inputs are buffers. Inductor compiles the graph unchanged."""
+
+    @classmethod
+    def of(cls, program: Program, buffers: Sequence[torch.Tensor]) -> ProgramWithBuffers:
+        """Lift the last inputs of the program to these buffers."""
+        graph, module = as_graph(program), torch.nn.Module()
+        captured = graph.find_nodes(op="placeholder")[-len(buffers) :]
+        for index, (node, buffer) in enumerate(zip(captured, buffers, strict=True)):
+            name = f"captured_{index}"
+            module.register_buffer(name, buffer)
+            with graph.inserting_before(node):
+                node.replace_all_uses_with(graph.get_attr(name))
+            graph.erase_node(node)
+        return cls(module, graph)
+
+
+def build_frozen(plain: PlainBuild, function: Function, inputs: Sequence[torch.Tensor]) -> Build:
+    """Compile with buffers. A user's function is compiled unchanged, with its own ones."""
+    if getattr(function, "captured", None) == len(inputs) or not inputs:
+        raise Rejected("no input can become a buffer")
+    if isinstance(function, CallsUser):
+        compiled = plain(_WithoutGradients(function), inputs)
+    else:
+        own = len(inputs) - captured_count(function, inputs)
+
+        def close(tensors: Sequence[torch.Tensor]) -> Function:
+            if isinstance(function, ProgramFunction):
+                return ProgramWithBuffers.of(function.program, tensors[own:])
+            return WithBuffers(function, tensors[own:])
+
+        inside = _compile_inside(plain, inputs[:own], close, "")
+        compiled = replace(inside, function=torch.no_grad()(inside.function))
+
+    def run(*tensors: torch.Tensor) -> object:
+        # Imported here: this takes two seconds, and other targets do not need it.
+        from torch._inductor import config  # noqa: PLC0415
+
+        # Dynamo reads the setting in the first call.
+        with config.patch({FREEZING: True}):
+            return compiled.function(*tensors)
+
+    return Build(run, compiled.stages, "the graph has constants of one run")
+
+
+class _WithoutGradients:
+    """A user's function that is called without gradients."""
+
+    def __init__(self, function: CallsUser) -> None:
+        self.function = function
+
+    def run_compiled(
+        self, passed: Sequence[torch.Tensor], compiler: Callable[[Function], Function]
+    ) -> UserRun:
+        """Compile the user's function with `compiler`, and run it without gradients."""
+        return self.function.run_compiled(passed, lambda own: torch.no_grad()(compiler(own)))
+
+    def __call__(self, *passed: torch.Tensor) -> object:
+        raise InternalError("only a compiler of Python code freezes a user's function")
+
+
+def recipe_of_frozen(plain: str) -> str:
+    """The source of `build_frozen`, from the recipe of the target without buffers."""
+    return f"""
+from typing import Any
+
+import torch._inductor.config
+{plain.replace("def compiled(", "def compiled_module(")}
+
+{source_of(WithBuffers)}
+
+def compiled(program, inputs):
+    own = len(inputs) // 2
+
+    def run(*tensors):
+        torch._inductor.config.freezing = True
+        module = WithBuffers(program, tensors[own:])
+        with torch.no_grad():
+            return compiled_module(module, tensors[:own])(*tensors[:own])
+
+    return run
+"""
+
+
+# --- same input -----------------------------------------------------------------------------------
+
+
+def passed_twice(inputs: list[torch.Tensor]) -> list[torch.Tensor]:
+    """The inputs; of two with equal sizes and dtypes, the earlier one is passed for both."""
+    given = list(inputs)
+    for later in reversed(range(len(given))):
+        for x in given[:later]:
+            if (x.shape, x.dtype) == (given[later].shape, given[later].dtype):
+                given[later] = x
+                return given
+    return given
+
+
+def conditions_of_same(
+    function: Function, inputs: MakeInputs, second_inputs: MakeInputs | None
+) -> tuple[Function, MakeInputs]:
+    """The function, and inputs of which two are one object."""
+
+    def made() -> list[torch.Tensor]:
+        given = passed_twice(list(inputs()))
+        if len(set(map(id, given))) == len(given):
+            raise Rejected("no two inputs have equal sizes and dtypes")
+        return given
+
+    return function, made
+
+
+def build_same(plain: PlainBuild, function: Function, inputs: Sequence[torch.Tensor]) -> Build:
+    """Compile as the target does; only the inputs differ."""
+    return plain(function, inputs)
+
+
+def recipe_of_same(plain: str) -> str:
+    """The recipe of a target, with two inputs that are one tensor."""
+    return f"""
+{renamed(plain, "compiled")}
+
+
+{source_of(passed_twice)}
+
+{conditions_after(plain, "program, lambda: passed_twice(inputs())")}
 """

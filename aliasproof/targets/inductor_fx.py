@@ -23,8 +23,8 @@ from aliasproof.ir.program import Program
 from aliasproof.oracles.contract import Dispute, Promise, Waiver, writes_overlapping_input
 from aliasproof.oracles.stage import Stage
 from aliasproof.targets import aot, aot_eager, dynamo, inductor_reinplace, variants
+from aliasproof.targets.buffers import ProgramWithBuffers
 from aliasproof.targets.dynamo import DRAWS_AS_EAGER, CapturedGraph
-from aliasproof.targets.freezing import ProgramWithBuffers
 from aliasproof.targets.target import Build, Function, Target
 from aliasproof.targets.tracing import PLAIN, Tracing
 

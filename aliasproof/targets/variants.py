@@ -22,9 +22,7 @@ from aliasproof.plugins import CompilerPlugin, plugins
 from aliasproof.targets import (
     buffers,
     control_flow,
-    freezing,
     gradients,
-    same_input,
     second_calls,
 )
 from aliasproof.targets.clauses import DATA_DEPENDENT_SHAPE, MIXED_BASES, NEEDS_NUMBERS
@@ -172,9 +170,9 @@ KEPT_BUFFERS = Variant(
 SAME_INPUT = Variant(
     "same-input",
     "two inputs of equal sizes and dtypes are one tensor, passed twice, in eager too",
-    build=same_input.build,
-    recipe=same_input.recipe,
-    conditions=same_input.conditions,
+    build=buffers.build_same,
+    recipe=buffers.recipe_of_same,
+    conditions=buffers.conditions_of_same,
     alone=True,  # in a group of programs, only two inputs would be one
 )
 
@@ -205,11 +203,11 @@ AS_WRITTEN = Variant(
     recipe=lambda plain: plain,  # a reproducer has the program in ordinary syntax
 )
 FREEZING = Variant(
-    freezing.NAME,
+    buffers.FREEZING,
     "half of the inputs are buffers of a module, and Inductor inlines them as constants",
-    Contract(preconditions=(freezing.ONE_VIEW,)),
-    build=freezing.build,
-    recipe=freezing.recipe,
+    Contract(preconditions=(buffers.ONE_VIEW,)),
+    build=buffers.build_frozen,
+    recipe=buffers.recipe_of_frozen,
     apart={
         grad.name: "{} exclude each other: Inductor freezes only without gradients"
         for grad in GRADS
