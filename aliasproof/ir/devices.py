@@ -14,7 +14,7 @@ from dataclasses import replace
 import torch
 
 from aliasproof.ir.errors import UserError
-from aliasproof.ir.program import Instruction, Program
+from aliasproof.ir.program import Program
 from aliasproof.ir.schemas import resolve
 
 CPU = "cpu"
@@ -96,16 +96,14 @@ def on_device(program: Program, device: str) -> Program:
     """The same program on a device: its storages, and the results of its factory ops."""
     if device == program.device:
         return program
-    calls = tuple(_call_on(call, device) for call in program.instructions)
-    return replace(program, instructions=calls, device=device)
-
-
-def _call_on(call: Instruction, device: str) -> Instruction:
-    kwargs = tuple(item for item in call.kwargs if item[0] != "device")
-    # An op with a tensor operand follows its device, and the CPU needs no name.
-    if device != CPU and not call.refs and _takes_device(call.op):
-        kwargs = (*kwargs, ("device", device))
-    return replace(call, kwargs=kwargs)
+    calls = []
+    for call in program.instructions:
+        kwargs = [item for item in call.kwargs if item[0] != "device"]
+        # An op with a tensor operand follows its device, and the CPU needs no name.
+        if device != CPU and not call.refs and _takes_device(call.op):
+            kwargs.append(("device", device))
+        calls.append(replace(call, kwargs=tuple(kwargs)))
+    return replace(program, instructions=tuple(calls), device=device)
 
 
 @functools.cache

@@ -21,7 +21,7 @@ from aliasproof.ir.devices import CPU, SUPPORTED, on_device
 from aliasproof.ir.errors import UserError, shown
 from aliasproof.ir.program import Argument, Input, Instruction, Program, Ref, Storage
 from aliasproof.ir.schemas import facts
-from aliasproof.ir.storages import texts_of
+from aliasproof.ir.storages import has_bytes, texts_of
 from aliasproof.ir.validation import call_schema, first_defect, fits
 from aliasproof.ir.values import STATIC
 
@@ -375,8 +375,7 @@ def _layout(tensor: torch.Tensor) -> tuple[object, ...]:
 
 
 def _require_plain(tensor: torch.Tensor, name: str) -> None:
-    plain = tensor.layout is torch.strided and not tensor.is_quantized and not tensor.is_nested
-    if not plain or tensor.device.type not in SUPPORTED:
+    if not has_bytes(tensor) or tensor.device.type not in SUPPORTED:
         raise UserError(
             f"{name} is a {tensor.layout} tensor on {tensor.device.type}; a program has dense"
             f" tensors on {' or '.join(SUPPORTED)}"

@@ -22,6 +22,12 @@ def bytes_of(storage: torch.UntypedStorage) -> torch.Tensor:
     return view
 
 
+def has_bytes(tensor: torch.Tensor) -> bool:
+    """True if a tensor has its elements in a storage: it is dense, and no meta tensor."""
+    dense = tensor.layout is torch.strided and not tensor.is_nested and not tensor.is_quantized
+    return dense and tensor.device.type != "meta"
+
+
 def entries_of(
     per_byte: npt.NDArray[Entry],
     sizes: Sequence[int],

@@ -47,7 +47,9 @@ def special_values(
         turn = STEP * position + index + seed
         # For a complex value, one part or both are replaced: the turns have different periods.
         chosen = [_choice(part, turn + shift * position) for shift, part in enumerate(parts)]
-        values.append(_special_number(value, chosen))
+        given = (value.real, value.imag) if dtype.is_complex else (value,)
+        new = [old if it is None else it for old, it in zip(given, chosen, strict=True)]
+        values.append(complex(*new) if dtype.is_complex else new[0])
     return torch.tensor(values, dtype=dtype)
 
 
@@ -78,17 +80,6 @@ def _choice(numbers: Sequence[Number], turn: int) -> Number | None:
     """The number whose turn it is; None in every second turn, in which the plain value stays."""
     turn %= 2 * len(numbers) + 1
     return numbers[turn] if turn < len(numbers) else None
-
-
-def _special_number(value: Number, chosen: Sequence[Number | None]) -> Number:
-    if len(chosen) == 1:
-        return value if chosen[0] is None else chosen[0]
-    assert isinstance(value, complex)
-    real, imaginary = (
-        old if new is None else float(new.real)
-        for old, new in zip((value.real, value.imag), chosen, strict=True)
-    )
-    return complex(real, imaginary)
 
 
 # --- values ---------------------------------------------------------------------------------------

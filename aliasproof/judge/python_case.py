@@ -26,6 +26,7 @@ from aliasproof.ir.guarded_memory import GuardedMemory, needs_resizing
 from aliasproof.ir.object_graph import NUMPY, NUMPY_NAME, PLAIN, leaves
 from aliasproof.ir.program import Program
 from aliasproof.ir.python_program import SECONDS, AnyProgram, PythonProgram, limit_run_time
+from aliasproof.ir.storages import has_bytes
 from aliasproof.judge.trial import (
     Case,
     EagerRun,
@@ -263,7 +264,7 @@ def _leaves(left: Left, *, gradients: bool = True) -> Iterator[tuple[str, object
             for inner, module in value.named_modules():
                 yield f"{name}.{inner}.training".replace("..", ".").lstrip("."), module.training
         for path, leaf in leaves(value, name):
-            if isinstance(leaf, torch.Tensor) and _has_bytes(leaf):
+            if isinstance(leaf, torch.Tensor) and has_bytes(leaf):
                 yield path, leaf
                 if gradients and _history(leaf) == LEAF and leaf.grad is not None:
                     yield f"{path}.grad", leaf.grad
@@ -302,11 +303,6 @@ def _inexact(left: Left) -> Iterator[tuple[str, torch.Tensor]]:
     for path, leaf in _leaves(left):
         if isinstance(leaf, torch.Tensor) and (leaf.is_floating_point() or leaf.is_complex()):
             yield path, leaf
-
-
-def _has_bytes(tensor: torch.Tensor) -> bool:
-    dense = tensor.layout is torch.strided and not tensor.is_nested and not tensor.is_quantized
-    return dense and tensor.device.type != "meta"
 
 
 def _kind(leaf: object) -> str:

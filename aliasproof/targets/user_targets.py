@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -224,17 +224,14 @@ def of_code(code: CodeName) -> Target:
     """
     value = load(code)
     found = _of_value(value, code, _import(code, value))
-    return replace(found, favored=frozenset(_names_of_ops(source_of(code, value))))
+    # In the form of `rounding_name`, among other names.
+    matches = _OPS.finditer(source_of(code, value))
+    names = ((it[1] or it[2]).removeprefix("_foreach_").rstrip("_") for it in matches)
+    return replace(found, favored=frozenset(names))
 
 
 # `aten.add`, `torch.add`, `F.relu`, and in a string `aten::add`, `aten.add_.Tensor` or `add`.
 _OPS = re.compile(r"""\b(?:aten|torch|F)(?:\.|::)(\w+)|["'](\w+)["']""")
-
-
-def _names_of_ops(source: str) -> Iterator[str]:
-    """The names of ops in a source, in the form of `rounding_name`, among other names."""
-    for match in _OPS.finditer(source):
-        yield (match[1] or match[2]).removeprefix("_foreach_").rstrip("_")
 
 
 def of_value(value: object) -> Target:

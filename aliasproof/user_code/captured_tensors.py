@@ -18,7 +18,7 @@ from torch.utils import _pytree as pytree
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from aliasproof.ir.object_graph import leaves
-from aliasproof.ir.values import clone_inputs
+from aliasproof.ir.values import clone_inputs, move_to_storage
 from aliasproof.user_code.surroundings import Surroundings
 from aliasproof.user_code.user_file import not_comparable
 
@@ -225,11 +225,7 @@ class _Search:
         storage = tensor.untyped_storage()
         if storage._cdata not in self.storages:
             self.storages[storage._cdata] = storage.clone()
-        empty: Any = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
-        copy: torch.Tensor = empty.set_(
-            self.storages[storage._cdata], tensor.storage_offset(), tensor.shape, tensor.stride()
-        )
-        return copy
+        return move_to_storage(self.storages[storage._cdata], tensor, tensor.dtype)
 
     def note_result(self, result: object) -> None:
         # A call returns new tensors, or views or copies of known ones: none is captured.

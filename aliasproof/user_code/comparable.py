@@ -18,6 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from aliasproof.eager.definedness_rules import Fill
 from aliasproof.ir.errors import UserError
 from aliasproof.ir.object_graph import NUMPY, NUMPY_NAME, PLAIN, leaves
+from aliasproof.ir.storages import has_bytes
 from aliasproof.ir.values import clone_inputs
 from aliasproof.targets.target import Function, UserRun
 from aliasproof.user_code.captured_tensors import (
@@ -246,7 +247,7 @@ class Comparable:
 
     def _comparable(self, leaf: object, detached: bool) -> object:
         if isinstance(leaf, torch.Tensor):
-            if not _has_storage(leaf):
+            if not has_bytes(leaf):
                 return self._mark(f"tensor of layout {leaf.layout} on {leaf.device.type}")
             return leaf.detach() if detached and leaf.requires_grad else leaf
         if isinstance(leaf, NUMPY):
@@ -295,11 +296,6 @@ def _same(one: object, other: object) -> bool:
     plain = isinstance(one, PLAIN) and isinstance(other, PLAIN)
     # NaN is the only number that differs from itself.
     return plain and type(one) is type(other) and (one == other or one != one)
-
-
-def _has_storage(tensor: torch.Tensor) -> bool:
-    plain = tensor.layout == torch.strided and not tensor.is_nested and not tensor.is_quantized
-    return plain and tensor.device.type != "meta"
 
 
 def _text(constant: tuple[str, object]) -> tuple[str, str]:

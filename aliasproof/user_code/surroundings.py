@@ -59,7 +59,13 @@ class Variable:
         if isinstance(self.holder, types.CellType):
             self.holder.cell_contents = value
         elif isinstance(self.holder, types.FunctionType):
-            _set_default(self.holder, self.name, value)
+            keywords = self.holder.__kwdefaults__ or {}
+            if self.name in keywords:
+                keywords[self.name] = value
+            else:
+                defaults = {**_defaults(self.holder), self.name: value}
+                positional = [it for name, it in defaults.items() if name not in keywords]
+                self.holder.__defaults__ = tuple(positional)
         elif isinstance(self.holder, type):
             setattr(self.holder, self.name, value)
         else:
@@ -211,15 +217,6 @@ def _defaults(function: types.FunctionType) -> dict[str, Any]:
     return dict(zip(positional, values, strict=True)) | (function.__kwdefaults__ or {})
 
 
-def _set_default(function: types.FunctionType, name: str, value: object) -> None:
-    keywords = function.__kwdefaults__ or {}
-    if name in keywords:
-        keywords[name] = value
-        return
-    values = {own: old for own, old in _defaults(function).items() if own not in keywords}
-    function.__defaults__ = tuple({**values, name: value}.values())
-
-
 def _names(code: types.CodeType) -> Iterator[str]:
     """The names of globals (and attributes) in a function and in those that it defines."""
     # pytest adds names to `assert` that are no identifiers, such as `@pytest_ar`.
@@ -360,7 +357,11 @@ def _copy(value: Any, memo: dict[int, Any]) -> Any:
     try:
         made = copy.deepcopy(value, memo)
         if isinstance(value, torch.nn.Module):
-            _share_code(value, made)
+            # The copy of a graph runs the code of the original, as other copies of modules do.
+            # Torch gives each copy a class of its own, so Dynamo would compile it in each run.
+            for original, copied in zip(value.modules(), made.modules(), strict=True):
+                if isinstance(original, fx.GraphModule):
+                    copied.__class__ = type(original)
         if isinstance(value, torch.optim.Optimizer):
             # `__getstate__` leaves some attributes out, such as the parameters of LBFGS.
             for name, item in vars(value).items():
@@ -373,16 +374,6 @@ def _copy(value: Any, memo: dict[int, Any]) -> Any:
     # So is a container whose class copies wrongly, such as a dict that changes its keys.
     exact = not isinstance(value, dict) or _paths(made) == _paths(value)
     return made if exact else value
-
-
-def _share_code(module: torch.nn.Module, copied: torch.nn.Module) -> None:
-    """Let the copy of a graph run the code of the original, as other copies of modules do.
-
-    Torch gives each copy a class of its own. Dynamo would then compile again in each run.
-    """
-    for original, made in zip(module.modules(), copied.modules(), strict=True):
-        if isinstance(original, fx.GraphModule):
-            made.__class__ = type(original)
 
 
 def _has_storage(value: object) -> TypeGuard[torch.Tensor]:
