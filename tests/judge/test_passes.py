@@ -8,6 +8,7 @@ import contextlib
 import functools
 import importlib
 from collections.abc import Callable, Iterator
+from types import FunctionType
 from typing import Any, NamedTuple
 from unittest import mock
 
@@ -15,11 +16,14 @@ import pytest
 import torch
 from torch import fx
 
+from aliasproof.corpus.bug_files import known_bugs
 from aliasproof.ir.program import Program
-from aliasproof.judge.localization import first_wrong_pass
+from aliasproof.judge import compile_steps
+from aliasproof.judge.compile_steps import Driver, PassWatch
+from aliasproof.judge.localization import EXPERIMENTS, first_wrong_pass, in_code_generator, without
 from aliasproof.judge.trial import Case, run_trial
 from aliasproof.targets.registry import target
-from tests.short_programs import program_of, view
+from tests.short_programs import known_bug, program_of, view
 
 aten = torch.ops.aten
 
@@ -295,3 +299,189 @@ def test_the_wrong_pass_is_named(planted: Planted, program, sharing: Program) ->
         found = first_wrong_pass(case, tested, violation)
     assert found is not None
     assert found.name == planted.name
+
+
+# --- the versions of a graph that a watch keeps ---------------------------------------------------
+
+
+def draws(graph: fx.Graph) -> None:
+    """Add a call for which torch writes `torch.ops.aten.random_.from`, a keyword of Python."""
+    [x] = graph.find_nodes(op="placeholder")
+    with graph.inserting_after(x):
+        graph.call_function(getattr(aten.random_, "from"), (x, 0, 2))
+
+
+def forgets(graph: fx.Graph) -> None:
+    for node in graph.find_nodes(op="call_function", target=getattr(aten.random_, "from")):
+        graph.erase_node(node)
+    for node in graph.find_nodes(op="call_function", target=aten.neg.default):
+        node.target = aten.abs.default
+
+
+def puts_before_operand(graph: fx.Graph) -> None:
+    """Put a call before what it reads; a later pass brings calls in order."""
+    [call] = graph.find_nodes(op="call_function", target=aten.neg.default)
+    [x] = graph.find_nodes(op="placeholder")
+    x.prepend(call)
+
+
+def brings_in_order(graph: fx.Graph) -> None:
+    [call] = graph.find_nodes(op="call_function", target=aten.neg.default)
+    [x] = graph.find_nodes(op="placeholder")
+    x.append(call)
+    call.target = aten.abs.default
+
+
+def run_passes(graph: fx.Graph) -> None:
+    draws(graph)
+    forgets(graph)
+
+
+def run_passes_that_reorder(graph: fx.Graph) -> None:
+    puts_before_operand(graph)
+    brings_in_order(graph)
+
+
+@pytest.mark.parametrize(
+    ("run_passes", "last"),
+    [(run_passes, "forgets"), (run_passes_that_reorder, "brings_in_order")],
+    ids=["code that Python does not read", "calls out of order"],
+)
+def test_a_graph_that_cannot_run_is_no_version(monkeypatch, run_passes, last):
+    driver = Driver(run_passes, "a part", "graph")
+    monkeypatch.setattr(compile_steps, "drivers", lambda: {id(run_passes.__code__): driver})
+    graph = fx.Graph()
+    graph.output(graph.call_function(aten.neg.default, (graph.placeholder("x"),)))
+    watch = PassWatch()
+    with watch.watching():
+        run_passes(graph)
+    assert [version.name for version in watch.versions[1:]] == [last]
+
+
+def names_a_constant(graph: fx.Graph) -> None:
+    """Add a constant to the module of the graph, as Inductor does to keep random calls in order."""
+    assert graph.owning_module is not None
+    graph.owning_module.register_buffer("constant", torch.ones(2))
+    [output] = graph.find_nodes(op="output")
+    with graph.inserting_before(output):
+        graph.call_function(aten.neg.default, (graph.get_attr("constant"),))
+
+
+def run_passes_that_name_constants(graph: fx.Graph) -> None:
+    names_a_constant(graph)
+
+
+def test_a_version_has_what_a_pass_put_into_the_module(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = run_passes_that_name_constants
+    monkeypatch.setattr(
+        compile_steps, "drivers", lambda: {id(run.__code__): Driver(run, "a part", "graph")}
+    )
+    watch = PassWatch()
+    module = fx.symbolic_trace(lambda x: x + 1)
+    with watch.watching():
+        run(module.graph)
+    assert [version.name for version in watch.versions[1:]] == ["names_a_constant"]
+
+
+@known_bug
+def test_a_traced_pattern_is_named_by_its_function() -> None:
+    program = known_bugs()["attention-mask-of-numbers"].program
+    case, tested = Case.of(program), target("inductor-fx")
+    violation = run_trial(case, tested).judgement.violations[0]
+    named = first_wrong_pass(case, tested, violation)
+    assert named is not None
+    assert named.name == "joint_graph: pass_pattern_0 (_sfdp_pattern_15)"
+
+
+def called():
+    """Called by code that cannot be hashed."""
+
+
+def test_passes_are_watched_beside_code_that_cannot_be_hashed():
+    """Dynamo's code after a graph break can have a dict among its constants."""
+
+    def plain():
+        return called()
+
+    made = plain.__code__.replace(co_consts=(*plain.__code__.co_consts, {}))
+    with PassWatch().watching():
+        assert FunctionType(made, globals())() is None
+
+
+# --- parts of Inductor's code generator; each case compiles C++ several times ---------------------
+
+
+INDUCTOR = target("inductor")
+needs_compiler = pytest.mark.skipif(
+    INDUCTOR.unavailable() is not None, reason=str(INDUCTOR.unavailable())
+)
+
+
+@contextlib.contextmanager
+def swapped_lowering() -> Iterator[None]:
+    from torch._inductor import lowering
+
+    right = lowering.lowerings[aten.sub.Tensor]
+    wrong = lambda one, other: right(other, one)  # noqa: E731
+    with mock.patch.dict(lowering.lowerings, {aten.sub.Tensor: wrong}):
+        yield
+
+
+@contextlib.contextmanager
+def swapped_vectors() -> Iterator[None]:
+    """Vector subtraction has its operands swapped, scalar subtraction does not."""
+    from torch._inductor.codegen.cpp import CppVecOverrides
+
+    with mock.patch.object(CppVecOverrides, "sub", staticmethod(lambda a, b: f"{b} - {a}")):
+        yield
+
+
+@contextlib.contextmanager
+def careless_in_place() -> Iterator[None]:
+    """The scheduler reuses a buffer in place as if no later kernel read it."""
+    from torch._inductor.scheduler import BaseSchedulerNode
+
+    right = BaseSchedulerNode.decide_inplace_update
+
+    def wrong(node: Any) -> None:
+        others = {name for name in node.scheduler.name_to_node if name != node.get_name()}
+        with mock.patch.object(node.scheduler, "completed_operations", others):
+            right(node)
+
+    with mock.patch.object(BaseSchedulerNode, "decide_inplace_update", wrong):
+        yield
+
+
+LATER = (
+    "v0 = aten.mm.default(x0, x1)\nv1 = aten.neg.default(v0)\n"
+    "v2 = aten.mm.default(v1, x1)\nv3 = aten.mm.default(v2, v0)\nreturn (v3,)"
+)
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    ("plant", "body", "size", "part"),
+    [
+        (swapped_lowering, SUB, (4,), "lowering of aten.sub.Tensor"),
+        (swapped_vectors, SUB, (64,), "C++: vectorized code"),
+        (careless_in_place, LATER, (4, 4), "scheduler: in-place buffers"),
+    ],
+)
+def test_the_wrong_part_is_named(plant, body, size, part, program):
+    case = Case.of(program(body, size, size))
+    with plant():
+        violation = run_trial(case, INDUCTOR).judgement.violations[0]
+        quick = first_wrong_pass(case, INDUCTOR, violation, experiments=False)
+        found = first_wrong_pass(case, INDUCTOR, violation)
+    assert quick is not None
+    assert quick.name == "code generation"
+    assert found is not None
+    assert found.name == part
+
+
+def test_each_part_says_without_what_the_code_is_right() -> None:
+    parts = [experiment.part for experiment in EXPERIMENTS]
+    assert len(set(parts)) == len(parts)
+    assert all(map(without, parts))
+    assert all(map(in_code_generator, [*parts, "code generation", "lowering of aten.add.Tensor"]))
+    assert not in_code_generator("post_grad: remove_noop_ops")

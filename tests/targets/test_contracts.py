@@ -1,9 +1,11 @@
-"""Contracts of targets: every exception has a reason, and refusals match torch's own words."""
+"""Contracts of targets: exceptions have reasons, and refusals match torch's own words."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from types import FunctionType
 from typing import Any
 
@@ -13,10 +15,14 @@ from torch import Tensor
 from torch._higher_order_ops.map import map as torch_map
 from torch._inductor.exc import InductorError
 
+from aliasproof.checks.check import check
 from aliasproof.eager.trace import Trace
 from aliasproof.ir.values import clone_inputs
+from aliasproof.judge.attribution import examine_graphs
+from aliasproof.judge.trial import Case, run_trial
 from aliasproof.oracles.contract import Refusal
 from aliasproof.oracles.observation import observe, observe_eager
+from aliasproof.oracles.verdict import Verdict
 from aliasproof.targets.clauses import BODY_CAPTURED_WHOLE, MIXED_BASES
 from aliasproof.targets.registry import TARGETS, target
 from aliasproof.targets.target import Function, Target
@@ -373,3 +379,66 @@ BUGS = (
 @pytest.mark.parametrize("error", BUGS, ids=lambda error: str(error)[:30])
 def test_a_bug_is_not_taken_for_a_refusal(tested: Target, error: Exception) -> None:
     assert tested.contract.refusal(error, Trace()) is None
+
+
+# --- disputes: only results of a write through expand ---------------------------------------------
+
+
+def labels(function: Callable[..., Any], *inputs: Tensor) -> dict[str, str]:
+    """The label of each violation of functionalize, by oracle and place."""
+    case, tested = Case.of_function(function, inputs), target("functionalize")
+    trial = run_trial(case, tested)
+    found = [*trial.judgement.violations, *examine_graphs(case, tested, trial).violations]
+    return {f"{each.oracle}, {each.place}": each.label for each in found}
+
+
+def writes_through_both(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+    x.expand(3, 4).zero_()
+    y.unfold(0, 1, 2).add_(1)
+    return x + 1, y + 1, x * y[0]
+
+
+@pytest.mark.parametrize("oracle", ["values, output", "equivalence, output"])
+def test_a_violation_is_disputed_by_where_its_data_come_from(oracle: str) -> None:
+    found = labels(writes_through_both, torch.arange(4.0), torch.arange(3.0))
+    assert [found[f"{oracle} {index}"] for index in range(3)] == ["disputed", "", "disputed"]
+    assert [found[f"inputs, input {index}"] for index in range(2)] == ["disputed", ""]
+
+
+def refuses_for_another_reason(x: Tensor, y: Tensor) -> None:
+    x.expand(3, 4).zero_()
+    y.square_()
+
+
+@pytest.mark.parametrize(
+    ("function", "dtype", "label"),
+    [
+        pytest.param(lambda x, y: x.expand(3, 4).zero_(), torch.bool, "disputed", id="bool"),
+        pytest.param(lambda x, y: x.expand(3, 4).zero_(), torch.uint16, "disputed", id="uint16"),
+        pytest.param(refuses_for_another_reason, torch.float32, "", id="square_"),
+    ],
+)
+def test_an_error_is_disputed_if_the_inverse_of_expand_raises_it(function, dtype, label):
+    found = labels(function, torch.ones(4, dtype=dtype), torch.ones(2))
+    assert found == {"errors, call": label}
+
+
+# --- documented differences: each program of samples/limitations.md -------------------------------
+
+
+PAGE = (Path(__file__).parents[2] / "tests" / "samples" / "limitations.md").read_text(
+    encoding="utf-8"
+)
+SECTION = re.compile(r"## ([^\n]+)\n\nTarget (\S+)\. [^`]*```python\n(.*?)```", re.DOTALL)
+
+
+@pytest.mark.parametrize(
+    ("name", "target", "code"),
+    [pytest.param(*found, id=f"{found[1]}: {found[0]}") for found in SECTION.findall(PAGE)],
+)
+def test_the_program_shows_the_limitation(name: str, target: str, code: str) -> None:
+    defined: dict[str, Any] = {}
+    exec(compile(code, name, "exec"), defined)
+    result = check(defined["program"], defined["inputs"](), [target]).results[target]
+    assert result.verdict is Verdict.DOCUMENTED
+    assert name in {found.limitation.name for found in result.documented}
