@@ -22,8 +22,7 @@ from aliasproof.ir.execution import call, seed_generators
 from aliasproof.ir.program import Argument, Input, Instruction, Program, Storage
 from aliasproof.ir.regions import Region, overlap
 from aliasproof.ir.schemas import Kind, facts, resolve
-from aliasproof.ir.storages import bytes_of
-from aliasproof.ir.values import input_tensors
+from aliasproof.ir.values import bytes_of, input_tensors
 
 # --- float8 ---------------------------------------------------------------------------------------
 

@@ -26,7 +26,7 @@ from torch.utils import _pytree as pytree
 
 from aliasproof.eager.trace import Trace
 from aliasproof.ir.regions import reach
-from aliasproof.ir.storages import entries_of
+from aliasproof.ir.values import entries_of
 from aliasproof.oracles.contract import Contract, Difference, Promise
 from aliasproof.oracles.oracle import Needs, Oracle
 from aliasproof.oracles.uninterpreted import UninterpretedMode

@@ -8,7 +8,7 @@ import torch
 
 from aliasproof.eager.trace import Tolerance, Trace
 from aliasproof.ir.regions import Region
-from aliasproof.ir.storages import bytes_of
+from aliasproof.ir.values import bytes_of
 from aliasproof.oracles.contract import Contract, Difference, Promise
 from aliasproof.oracles.observation import Observation
 from aliasproof.oracles.oracle import OTHER_ELEMENTS, Needs, Oracle, StandaloneCheck, shows_elements

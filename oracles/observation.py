@@ -18,7 +18,7 @@ from aliasproof.ir.execution import ProgramFunction, leaving_forward_levels
 from aliasproof.ir.guarded_memory import MemoryUse
 from aliasproof.ir.regions import Region
 from aliasproof.ir.schemas import is_composite, resolve
-from aliasproof.ir.storages import bytes_of
+from aliasproof.ir.values import bytes_of
 
 
 @dataclass(slots=True)

@@ -29,7 +29,7 @@ from aliasproof.ir.custom_operators import NAMESPACE, READS_AGAIN
 from aliasproof.ir.eager_call import tensors_in
 from aliasproof.ir.regions import Region, overlap
 from aliasproof.ir.schemas import facts
-from aliasproof.ir.storages import entries_of
+from aliasproof.ir.values import entries_of
 from aliasproof.oracles.calls import (
     TORCH,
     arguments_by_name,

@@ -25,7 +25,7 @@ import torch
 from torch import fx
 
 from aliasproof.ir.regions import overlaps_itself
-from aliasproof.ir.storages import entries_of
+from aliasproof.ir.values import entries_of
 from aliasproof.oracles.forms import COMMUTATIVE, SCATTERS
 from aliasproof.oracles.stage_run import (
     Location,

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from aliasproof.ir.storages import bytes_of, entries_of
+from aliasproof.ir.values import bytes_of, entries_of
 
 Array: TypeAlias = npt.NDArray[np.uint64]
 

@@ -8,7 +8,7 @@ import torch
 
 from aliasproof.eager.rounding import readable
 from aliasproof.ir.regions import overlap
-from aliasproof.ir.storages import bytes_of
+from aliasproof.ir.values import bytes_of
 from aliasproof.oracles.check_result import Row
 from aliasproof.oracles.errors import message_of
 from aliasproof.oracles.observation import Observation

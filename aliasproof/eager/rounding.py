@@ -19,7 +19,7 @@ from aliasproof.eager.op_properties import KernelTrait, names_with
 from aliasproof.ir.custom_operators import NAMESPACE
 from aliasproof.ir.eager_call import EagerCall, tensors_in
 from aliasproof.ir.schemas import Kind
-from aliasproof.ir.storages import StorageSet
+from aliasproof.ir.values import StorageSet
 
 
 def moves(op: OpOverload, tensors: Sequence[torch.Tensor]) -> bool:

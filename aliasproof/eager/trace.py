@@ -38,7 +38,7 @@ from aliasproof.eager.rounding import (
 from aliasproof.ir.eager_call import EagerCall
 from aliasproof.ir.regions import Region
 from aliasproof.ir.schemas import Kind, facts
-from aliasproof.ir.storages import StorageSet
+from aliasproof.ir.values import StorageSet
 
 # --- element origins ------------------------------------------------------------------------------
 #

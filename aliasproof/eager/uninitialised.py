@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from aliasproof.ir.storages import entries_of
+from aliasproof.ir.values import entries_of
 
 ALLOCATES = {"empty", "empty_like", "empty_strided", "empty_permuted"}
 ALLOCATES |= {"new_empty", "new_empty_strided"}

@@ -26,9 +26,8 @@ from aliasproof.formats.graph_ops import (
 )
 from aliasproof.ir.errors import UserError, shown
 from aliasproof.ir.serialization import DTYPE_BY_NAME, SPECIAL_FLOATS, dtype_name
-from aliasproof.ir.storages import bytes_of
 from aliasproof.ir.stored_text import read_text
-from aliasproof.ir.values import STATIC
+from aliasproof.ir.values import STATIC, bytes_of
 
 # --- graph json -----------------------------------------------------------------------------------
 #

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import fx
@@ -15,8 +14,7 @@ from torch.autograd import forward_ad
 
 from aliasproof.ir.program import Argument, Input, Instruction, Program, Ref, Storage
 from aliasproof.ir.schemas import resolve
-from aliasproof.ir.storages import texts_of
-from aliasproof.ir.values import storage_data
+from aliasproof.ir.values import storage_data, texts_of
 
 Tensors = Sequence[torch.Tensor]
 
@@ -80,8 +78,8 @@ def call(instruction: Instruction, values: dict[str, torch.Tensor]) -> list[torc
     return [returned] if isinstance(returned, torch.Tensor) else list(returned or ())
 
 
-def materialise(argument: Argument, values: dict[str, torch.Tensor]) -> object:
-    """The Python value to pass for an argument: tensors for references, lists for tuples."""
+def materialise(argument: Argument, values: Mapping[str, Any]) -> Any:
+    """The Python value to pass for an argument: values for references, lists for tuples."""
     if isinstance(argument, Ref):
         return values[argument.name]
     if isinstance(argument, tuple):
@@ -113,13 +111,12 @@ def as_graph(program: Program) -> fx.Graph:
     grad = True
     nodes = {view.name: graph.placeholder(view.name) for view in program.inputs}
     for instruction in program.instructions:
-        as_node = functools.partial(_node_argument, nodes=nodes)
         if switched and instruction.grad is not grad:
             grad = instruction.grad
             graph.call_function(torch._C._set_grad_enabled, (grad,))
         op = resolve(instruction.op)
-        args = tuple(map(as_node, instruction.args))
-        kwargs = {key: as_node(argument) for key, argument in instruction.kwargs}
+        args = tuple(materialise(argument, nodes) for argument in instruction.args)
+        kwargs = {key: materialise(argument, nodes) for key, argument in instruction.kwargs}
         node = graph.call_function(op, args, kwargs)
         if returns_one_tensor(op):
             # At most one result: the call itself is the value.
@@ -137,14 +134,6 @@ def returns_one_tensor(op: torch._ops.OpOverload) -> bool:
     """True if calling the overload returns a tensor rather than a list or tuple of them."""
     returns = op._schema.returns
     return len(returns) == 1 and isinstance(returns[0].type, torch._C.TensorType)
-
-
-def _node_argument(argument: Argument, nodes: dict[str, fx.Node]) -> fx.node.Argument:
-    if isinstance(argument, Ref):
-        return nodes[argument.name]
-    if isinstance(argument, tuple):
-        return [_node_argument(element, nodes) for element in argument]
-    return argument
 
 
 # --- gluing ---------------------------------------------------------------------------------------

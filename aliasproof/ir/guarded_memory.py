@@ -25,8 +25,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from aliasproof.ir.storages import bytes_of
-from aliasproof.ir.values import move_to_storage
+from aliasproof.ir.values import bytes_of, move_to_storage
 
 ZONE = 1024  # bytes before and behind each buffer: more than a tile of vectors
 MOST_DEAD_BYTES = 2**26  # of buffers that have died, and are still compared

@@ -21,9 +21,8 @@ from aliasproof.ir.devices import CPU, SUPPORTED, on_device
 from aliasproof.ir.errors import UserError, shown
 from aliasproof.ir.program import Argument, Input, Instruction, Program, Ref, Storage
 from aliasproof.ir.schemas import facts
-from aliasproof.ir.storages import has_bytes, texts_of
 from aliasproof.ir.validation import call_schema, first_defect, fits
-from aliasproof.ir.values import STATIC
+from aliasproof.ir.values import STATIC, has_bytes, texts_of
 
 # Elements. A longer storage gets the values of the fill, since a program has each value as text.
 MOST_VALUES = 10_000

@@ -18,8 +18,7 @@ from aliasproof.ir.devices import with_device
 from aliasproof.ir.execution import returns_one_tensor
 from aliasproof.ir.program import Argument, Input, Instruction, Program, Ref, Storage
 from aliasproof.ir.schemas import resolve
-from aliasproof.ir.storages import element_text
-from aliasproof.ir.values import fill, storage_data
+from aliasproof.ir.values import element_text, fill, storage_data
 
 NO_GRAD = "with torch.no_grad():"
 LONGEST_LITERAL = 16  # elements; a longer buffer is printed as a formula if there is one

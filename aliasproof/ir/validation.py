@@ -24,8 +24,7 @@ from aliasproof.ir.errors import UserError, did_you_mean, shown
 from aliasproof.ir.program import GRADIENTS, Argument, Input, Instruction, Program, Ref
 from aliasproof.ir.regions import reach
 from aliasproof.ir.schemas import resolve
-from aliasproof.ir.storages import element_value
-from aliasproof.ir.values import FILLS
+from aliasproof.ir.values import FILLS, element_value
 
 # --- defect ---------------------------------------------------------------------------------------
 

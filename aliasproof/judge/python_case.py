@@ -26,7 +26,7 @@ from aliasproof.ir.guarded_memory import GuardedMemory, needs_resizing
 from aliasproof.ir.object_graph import NUMPY, NUMPY_NAME, PLAIN, leaves
 from aliasproof.ir.program import Program
 from aliasproof.ir.python_program import SECONDS, AnyProgram, PythonProgram, limit_run_time
-from aliasproof.ir.storages import has_bytes
+from aliasproof.ir.values import has_bytes
 from aliasproof.judge.trial import (
     Case,
     EagerRun,

@@ -23,8 +23,7 @@ from aliasproof.eager.rounding import FusedRounding, any_is
 from aliasproof.eager.trace import Trace
 from aliasproof.ir.errors import InternalError, Rejected
 from aliasproof.ir.program import Instruction, Program
-from aliasproof.ir.storages import StorageSet, bytes_of
-from aliasproof.ir.values import move_to_storage
+from aliasproof.ir.values import StorageSet, bytes_of, move_to_storage
 from aliasproof.oracles.judge import Judgement
 from aliasproof.oracles.observation import Observation
 from aliasproof.oracles.verdict import ON_VALUES, Report, Verdict, Violation, with_differences

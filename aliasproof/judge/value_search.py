@@ -27,9 +27,8 @@ from aliasproof.eager.trace import Trace
 from aliasproof.ir.errors import Rejected
 from aliasproof.ir.execution import SEED, ProgramFunction, seed_generators
 from aliasproof.ir.program import Program
-from aliasproof.ir.storages import Number, bytes_of, element_text, texts_of
 from aliasproof.ir.validation import ELEMENT_DTYPES
-from aliasproof.ir.values import special_parts
+from aliasproof.ir.values import Number, bytes_of, element_text, special_parts, texts_of
 from aliasproof.judge.trial import Case, Trial, run_eager, run_trial
 from aliasproof.oracles import equivalence
 from aliasproof.oracles.judge import judge

@@ -9,8 +9,7 @@ import torch
 
 from aliasproof.ir.program import Input, Program, Storage
 from aliasproof.ir.regions import dense_strides, reach
-from aliasproof.ir.storages import texts_of
-from aliasproof.ir.values import storage_data
+from aliasproof.ir.values import storage_data, texts_of
 from aliasproof.reduction.edits import (
     put,
     tidy_versions,

@@ -25,8 +25,7 @@ from aliasproof.ir.program import (
 )
 from aliasproof.ir.regions import reach
 from aliasproof.ir.schemas import Facts, Kind, facts, resolve
-from aliasproof.ir.storages import entries_of, texts_of
-from aliasproof.ir.values import input_tensors
+from aliasproof.ir.values import entries_of, input_tensors, texts_of
 from aliasproof.reduction.edits import fractions, put, without, without_undefined
 
 # --- data flow ------------------------------------------------------------------------------------

@@ -18,8 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from aliasproof.eager.definedness_rules import Fill
 from aliasproof.ir.errors import UserError
 from aliasproof.ir.object_graph import NUMPY, NUMPY_NAME, PLAIN, leaves
-from aliasproof.ir.storages import has_bytes
-from aliasproof.ir.values import clone_inputs
+from aliasproof.ir.values import clone_inputs, has_bytes
 from aliasproof.targets.target import Function, UserRun
 from aliasproof.user_code.captured_tensors import (
     UNNAMED,

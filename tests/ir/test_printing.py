@@ -20,9 +20,8 @@ from aliasproof.ir.parsing import parse_source
 from aliasproof.ir.printing import buffer_source, inputs_source, source
 from aliasproof.ir.program import Input, Instruction, Program, Ref, Storage
 from aliasproof.ir.serialization import dumps, from_json, loads, to_json
-from aliasproof.ir.storages import texts_of
 from aliasproof.ir.validation import ELEMENT_DTYPES, validate
-from aliasproof.ir.values import FILLS, fill, input_tensors, storage_data
+from aliasproof.ir.values import FILLS, fill, input_tensors, storage_data, texts_of
 from tests.short_programs import of_vectors
 
 X, Y, V = Ref("x"), Ref("y"), Ref("v")

@@ -10,15 +10,17 @@ from torch import Tensor
 
 from aliasproof.ir.program import Input, Program, Storage
 from aliasproof.ir.regions import Region
-from aliasproof.ir.storages import bytes_of, entries_of, texts_of
 from aliasproof.ir.validation import ELEMENT_DTYPES
 from aliasproof.ir.values import (
     EXACT_INTEGERS,
     STATIC,
+    bytes_of,
     clone_inputs,
+    entries_of,
     fill,
     input_tensors,
     storage_data,
+    texts_of,
 )
 
 FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
