@@ -317,7 +317,13 @@ def near_jump(
     number = arguments.get("other") if name in _COMPARISONS else None
     at = float(number) if isinstance(number, int | float) else None
     half = 0.5 if name == "round" else 0.0
-    return any(any_is(tensor, lambda x: _distance(x, at, half, near)) for tensor in inexact)
+
+    def is_near(x: torch.Tensor) -> torch.Tensor:
+        """A mask of the elements near `at`, or if it is None, whole numbers shifted by `half`."""
+        apart = x - at if at is not None else (x - half) - (x - half).round()
+        return apart.abs() <= near * x.abs().clamp(min=1)
+
+    return any(any_is(tensor, is_near) for tensor in inexact)
 
 
 def _meets_another(
@@ -333,12 +339,6 @@ def _meets_another(
     equal = one.expand_as(apart)[apart == 0]
     first = torch.searchsorted(ordered, equal - limit)
     return bool((torch.searchsorted(ordered, equal + limit, right=True) - first > 1).any())
-
-
-def _distance(x: torch.Tensor, at: float | None, half: float, near: float) -> torch.Tensor:
-    """A mask of the elements near `at`; if it is None, near whole numbers, shifted by `half`."""
-    apart = x - at if at is not None else (x - half) - (x - half).round()
-    return apart.abs() <= near * x.abs().clamp(min=1)
 
 
 def _scale(one: torch.Tensor, other: torch.Tensor) -> float:

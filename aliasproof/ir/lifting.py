@@ -193,9 +193,9 @@ class _Recorder(TorchDispatchMode):
     def _make_constant(self, given: torch.Tensor, returned: torch.Tensor) -> torch.Tensor:
         """Record a tensor that the function makes from numbers (`torch.tensor`); returns it."""
         name, dtype = f"v{len(self.instructions)}_0", (("dtype", given.dtype),)
-        value = _only_value(given)
-        if value is not None:
-            full = (tuple(given.shape), value)
+        first = None if given.numel() == 0 or given.is_complex() else given.reshape(-1)[0].item()
+        if first is not None and bool((given == first).all()):
+            full = (tuple(given.shape), first)
             made = Instruction("aten.full.default", full, dtype, (name,))
         else:
             # An input has its values. It is copied, since the function may write the tensor.
@@ -358,14 +358,6 @@ def _overload_for(op: OpOverload, given: Mapping[str, Any]) -> OpOverload:
         ):
             return other
     return op
-
-
-def _only_value(tensor: torch.Tensor) -> bool | int | float | None:
-    """The value of all elements, if they are equal, and a program can express it as a number."""
-    if tensor.numel() == 0 or tensor.is_complex():
-        return None
-    first: bool | int | float = tensor.reshape(-1)[0].item()
-    return first if bool((tensor == first).all()) else None
 
 
 def _layout(tensor: torch.Tensor) -> tuple[object, ...]:

@@ -72,7 +72,9 @@ def _inputs_text(program: Program, *, near: bool) -> str | None:
             )
             values[views[0].name] = text
             continue
-        name = base or _unused_name(program, index, len(buffers))
+        name = base or (f"base{index}" if len(buffers) > 1 else "base")
+        while base is None and any(view.name == name for view in program.inputs):
+            name += "_"
         statements.append(f"{name} = {text}")
         for view in rest:
             values[view.name] = _view_text(name, view, buffers[index], near=near)
@@ -100,14 +102,6 @@ def _base(views: Sequence[Input], buffer: torch.Tensor) -> tuple[str | None, lis
         if (view.dtype, view.sizes, view.strides) == (buffer.dtype, tuple(buffer.shape), (1,)):
             return view.name, [other for other in views if other is not view]
     return None, list(views)
-
-
-def _unused_name(program: Program, index: int, count: int) -> str:
-    """A name for a buffer that no input has."""
-    name = f"base{index}" if count > 1 else "base"
-    while any(view.name == name for view in program.inputs):
-        name += "_"
-    return name
 
 
 # --- views ----------------------------------------------------------------------------------------

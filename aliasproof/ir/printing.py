@@ -110,13 +110,18 @@ def inputs_source(program: Program) -> str:
         for view in program.inputs
         if views[view.storage] == 1 and _whole(view, buffers[view.storage])
     }
-    prefix = _unused_prefix(program)
+    prefix = "s"
+    while any(view.name.startswith(prefix) for view in program.inputs):
+        prefix += "s"
     statements = [
         f"{prefix}{index} = {text}" for index, text in texts.items() if index not in unnamed
     ]
     for view in program.inputs:
         if view.storage in unnamed:
-            value = _whole_view(view, texts[view.storage])
+            value = texts[view.storage]
+            # A 1-d buffer is the input itself: no view, so nothing to detach.
+            if len(view.sizes) != 1:
+                value += f".view({_sizes(view)}).detach()"
         else:
             value = _view(view, buffers[view.storage], f"{prefix}{view.storage}")
         statements.append(f"{view.name} = {value}")
@@ -138,12 +143,6 @@ def _whole(view: Input, buffer: torch.Tensor) -> bool:
     return buffer.view(view.sizes).stride() == view.strides
 
 
-def _whole_view(view: Input, text: str) -> str:
-    """The only view of a buffer, which covers the whole buffer."""
-    # A 1-d buffer is the input itself: no view, so nothing to detach.
-    return text if len(view.sizes) == 1 else f"{text}.view({_sizes(view)}).detach()"
-
-
 def _view(view: Input, buffer: torch.Tensor, name: str) -> str:
     """A view of a named buffer: always a new tensor, since the buffer may have other views."""
     if _whole(view, buffer):
@@ -158,14 +157,6 @@ def _view(view: Input, buffer: torch.Tensor, name: str) -> str:
 
 def _sizes(view: Input) -> str:
     return ", ".join(map(str, view.sizes)) or "()"
-
-
-def _unused_prefix(program: Program) -> str:
-    """A prefix for the names of buffers, with which no name of an input starts."""
-    prefix = "s"
-    while any(view.name.startswith(prefix) for view in program.inputs):
-        prefix += "s"
-    return prefix
 
 
 def buffer_source(program: Program, index: int) -> str:

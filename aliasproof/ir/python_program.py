@@ -376,7 +376,13 @@ def traits(program: PythonProgram) -> frozenset[str]:
     """Its words, and those of `WRITE` and the other words above that apply to it."""
     tree, plain = ast.parse(program.source), words(program)
     classes = {it.name for it in tree.body if isinstance(it, ast.ClassDef)}
-    written = _written_attributes(tree)
+    written = [  # the attributes that `program` assigns
+        node
+        for made in tree.body
+        if getattr(made, "name", "") == COMPILED
+        for node in ast.walk(made)
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
+    ]
     holds = {
         WRITE: _writes(tree),
         WRITES_CLASS: any(getattr(node.value, "id", "") in classes for node in written),
@@ -394,17 +400,6 @@ def mechanisms(program: PythonProgram) -> frozenset[str]:
     """
     special = _SPECIAL | _SPECIAL_KINDS | BUILTINS | BEYOND_OPERATORS
     return frozenset(words(program) & special) - _PLAIN
-
-
-def _written_attributes(tree: ast.Module) -> list[ast.Attribute]:
-    """The attributes that `program` assigns."""
-    return [
-        node
-        for made in tree.body
-        if getattr(made, "name", "") == COMPILED
-        for node in ast.walk(made)
-        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
-    ]
 
 
 def _writes(tree: ast.Module) -> bool:

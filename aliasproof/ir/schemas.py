@@ -96,21 +96,14 @@ def resolve(name: str) -> OpOverload:
     if isinstance(packet, OpOverloadPacket):
         hint = suggestion([f"{namespace}.{operator}.{known}" for known in packet.overloads()])
     else:
-        hint = did_you_mean(name, _names_of_overloads(namespace), most=3)
+        # The dispatcher writes `aten::add.Tensor`, and `aten::relu` for the overload `default`.
+        known = (
+            name.replace("::", ".") if "." in name else f"{name.replace('::', '.')}.default"
+            for name in torch._C._dispatch_get_all_op_names()
+            if name.startswith(f"{namespace}::")
+        )
+        hint = did_you_mean(name, known, most=3)
     raise UserError(f"unknown operator '{name}'{hint}")
-
-
-def _names_of_overloads(namespace: str) -> list[str]:
-    """The full names of all overloads in a namespace."""
-    # The dispatcher writes `aten::add.Tensor`, and `aten::relu` for the overload `default`.
-    names = (
-        name.split("::")[1]
-        for name in torch._C._dispatch_get_all_op_names()
-        if name.startswith(f"{namespace}::")
-    )
-    return [
-        f"{namespace}.{name}" if "." in name else f"{namespace}.{name}.default" for name in names
-    ]
 
 
 @functools.cache

@@ -258,10 +258,8 @@ class ArrivingGradients:
 
     def wait_at(self, place: str, tensor: torch.Tensor) -> None:
         """Watch the autograd node that made this tensor."""
-        assert tensor.grad_fn is not None
-        tensor.grad_fn.register_prehook(self._hook(place, tensor.output_nr))
+        index = tensor.output_nr  # a hook that holds the tensor would keep its memory
 
-    def _hook(self, place: str, index: int) -> Callable[[Sequence[torch.Tensor | None]], None]:
         def note(gradients: Sequence[torch.Tensor | None]) -> None:
             if torch.compiler.is_compiling():
                 return  # compiled autograd makes graphs of the backward pass, which are checked
@@ -274,7 +272,8 @@ class ArrivingGradients:
                 self._overwritten = self.overwritten()
             self._arrived[place] = clone_inputs([arrived.detach()])[0]
 
-        return note
+        assert tensor.grad_fn is not None
+        tensor.grad_fn.register_prehook(note)
 
     def _end(self) -> None:
         then, self.then = self.then, None

@@ -192,7 +192,9 @@ def place_names(graph: fx.Graph) -> dict[str, str]:
     outputs = graph.output_node().args[0]
     for index, output in enumerate(_leaves(outputs)):
         if isinstance(output, fx.Node):
-            names[f"output {index}"] = f"output {index} ({_computed_at(output)})"
+            frame = _frame(output)
+            at = "" if frame is None else f", {Path(frame[0]).name}:{frame[1]}"
+            names[f"output {index}"] = f"output {index} ({output.name}{at})"
     return names
 
 
@@ -215,8 +217,3 @@ def _input_name(node: fx.Node) -> str:
     for pattern, replacement in _SOURCE_PARTS:
         text = pattern.sub(replacement, text)
     return text
-
-
-def _computed_at(node: fx.Node) -> str:
-    frame = _frame(node)
-    return node.name if frame is None else f"{node.name}, {Path(frame[0]).name}:{frame[1]}"

@@ -352,7 +352,10 @@ class Form:
     def build(self, plain: PlainBuild, function: Function, inputs: Sequence[torch.Tensor]) -> Build:
         """Compile the program with the operator."""
         written = self.source(Split.of(program_of(function), self))
-        compiled = plain(_load_function(written, self), inputs)
+        # The function has a code object that no other program has.
+        namespace: dict[str, Any] = {"torch": torch, "aten": torch.ops.aten}
+        exec(f"{self.imports}\n{written}", namespace)  # noqa: S102 - a text that this module wrote
+        compiled = plain(namespace[self.name], inputs)
         return Build(compiled.function, compiled.stages, OPAQUE)
 
     @property
@@ -379,14 +382,6 @@ def program_of(function: Function) -> Program:
     if isinstance(function, ProgramFunction | PartTwice):
         return function.program
     raise Rejected("the variant is for programs; a function can call the operator itself")
-
-
-def _load_function(written: str, form: Form) -> Function:
-    """The function that a text defines, with a code object that no other program has."""
-    namespace: dict[str, Any] = {"torch": torch, "aten": torch.ops.aten}
-    exec(f"{form.imports}\n{written}", namespace)  # noqa: S102 - a text that this module wrote
-    made: Function = namespace[form.name]
-    return made
 
 
 class PartTwice:

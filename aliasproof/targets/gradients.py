@@ -18,7 +18,7 @@ import torch
 
 from aliasproof.ir.errors import Rejected
 from aliasproof.ir.execution import ProgramFunction
-from aliasproof.ir.program import Input, Instruction, Program, Storage
+from aliasproof.ir.program import Input, Program, Storage
 from aliasproof.ir.regions import dense_strides
 from aliasproof.targets.target import (
     Build,
@@ -132,7 +132,11 @@ def conditions(
 
     def made() -> list[torch.Tensor]:
         program = called.program if isinstance(called, ProgramFunction) else None
-        if program is not None and any(map(_unobservable, program.instructions)):
+        # Autograd records an in-place `_foreach_` call.
+        if program is not None and any(
+            call.grad and call.op.startswith("aten._foreach_") and call.mutates()
+            for call in program.instructions
+        ):
             raise Rejected(
                 "under a dispatch mode, torch gives wrong gradients of a `_foreach_` call that"
                 " writes a view, so eager cannot be observed"
@@ -147,11 +151,6 @@ def conditions(
 
 
 conditions_of_half = functools.partial(conditions, wishes=half)
-
-
-def _unobservable(call: Instruction) -> bool:
-    """Whether autograd records an in-place `_foreach_` call."""
-    return call.grad and call.op.startswith("aten._foreach_") and call.mutates()
 
 
 def kinds_of(function: Function) -> dict[int, str]:

@@ -187,20 +187,16 @@ def _module(code: CodeName) -> ModuleType:
         missing = error.name or ""
         if missing != code.module and not code.module.startswith(f"{missing}."):
             raise
-        near = did_you_mean(missing, _neighbours(missing))
+        # The modules in the package, or folder, of the one that does not exist.
+        parent, dot, _ = missing.rpartition(".")
+        path = getattr(sys.modules.get(parent), "__path__", ()) if parent else [here]
+        near = did_you_mean(
+            missing, (f"{parent}{dot}{it.name}" for it in pkgutil.iter_modules(path))
+        )
         raise UserError(
             f"target '{code.name}': there is no module '{missing}' in this folder or among the"
             f" installed packages{_as_file(code) or near or f'; give {EXPECTED}'}"
         ) from error
-
-
-def _neighbours(missing: str) -> list[str]:
-    """The modules in the package, or folder, of a module that does not exist."""
-    parent, _, _ = missing.rpartition(".")
-    if not parent:
-        return [module.name for module in pkgutil.iter_modules([str(Path.cwd())])]
-    path = getattr(sys.modules.get(parent), "__path__", ())
-    return [f"{parent}.{module.name}" for module in pkgutil.iter_modules(path)]
 
 
 def _as_file(code: CodeName) -> str:

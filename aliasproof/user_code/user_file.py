@@ -291,18 +291,13 @@ def _module(path: Path) -> ModuleType:
 
 def raised_text(error: BaseException, path: Path | None) -> str:
     """Type and message of an exception in one line, and the line of the file that raised it."""
-    lines = [] if path is None else _lines_of(path, error)
+    frames = [] if path is None else traceback.extract_tb(error.__traceback__)
+    lines = [it.lineno for it in frames if path and Path(it.filename).resolve() == path.resolve()]
     message = " ".join(str(error).split())
     if len(message) > LONGEST_MESSAGE:
         message = f"{message[: LONGEST_MESSAGE - 1]}…"
     text = f"{type(error).__name__}: {message}" if message else type(error).__name__
     return f"{text} (line {lines[-1]})" if lines else text
-
-
-def _lines_of(path: Path, error: BaseException) -> list[int | None]:
-    """The lines of the file in the stack of an exception, the innermost last."""
-    frames = traceback.extract_tb(error.__traceback__)
-    return [frame.lineno for frame in frames if Path(frame.filename).resolve() == path.resolve()]
 
 
 def _callable(module: ModuleType, name: str, path: Path, what: str) -> Callable[..., object]:
