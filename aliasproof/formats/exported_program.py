@@ -322,10 +322,6 @@ def _optional(value: Any) -> Any:
     return _tensor(it) if form == "as_tensor" else None
 
 
-def _plain(value: Any) -> Any:
-    return value
-
-
 def _each(read: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return lambda values: [read(value) for value in values]
 
@@ -333,25 +329,18 @@ def _each(read: Callable[[Any], Any]) -> Callable[[Any], Any]:
 # The forms of an argument in the schema, with a function to read each.
 _VALUES: dict[str, Callable[[Any], Any]] = {
     "as_none": lambda _: None,
-    "as_int": _plain,
-    "as_ints": _plain,
-    "as_bool": _plain,
-    "as_bools": _plain,
-    "as_string": _plain,
-    "as_strings": _plain,
-    "as_int_lists": _plain,
+    **dict.fromkeys(
+        ("as_int", "as_ints", "as_bool", "as_bools", "as_string", "as_strings", "as_int_lists"),
+        lambda value: value,
+    ),
     "as_float": _float,
     "as_floats": _each(_float),
     "as_tensor": _tensor,
     "as_tensors": _each(_tensor),
     "as_optional_tensor": _optional,
     "as_optional_tensors": _each(_optional),
-    "as_sym_int": _symbol,
-    "as_sym_ints": _each(_symbol),
-    "as_sym_float": _symbol,
-    "as_sym_floats": _each(_symbol),
-    "as_sym_bool": _symbol,
-    "as_sym_bools": _each(_symbol),
+    **dict.fromkeys(("as_sym_int", "as_sym_float", "as_sym_bool"), _symbol),
+    **dict.fromkeys(("as_sym_ints", "as_sym_floats", "as_sym_bools"), _each(_symbol)),
     "as_scalar_type": lambda it: {"dtype": dtype_name(_DTYPES[it])},
     "as_memory_format": lambda it: {"memory_format": str(_FORMATS[it])},
     "as_layout": lambda _: {"layout": str(torch.strided)},

@@ -69,19 +69,23 @@ class Library:
     kernels: list[tuple[Sequence[str], str]] = field(default_factory=list)
     _loaded: Any = None
 
-    def add(self, types: Sequence[str], source: str) -> Kernel:
-        """Add a kernel. The first call of any kernel compiles the library."""
-        self.kernels.append((types, source))
-        return Kernel(self, len(self.kernels) - 1)
+    def add(self, types: Sequence[str], source: str) -> Callable[..., None]:
+        """Add a kernel, and return what generated code calls with tensors and numbers.
 
-    def function(self, number: int) -> Any:
-        """The C function of a kernel."""
+        The first call of any kernel compiles the library.
+        """
+        self.kernels.append((types, source))
+        return functools.partial(self._call, f"call_{len(self.kernels) - 1}")
+
+    def _call(self, name: str, *args: object) -> None:
         if self._loaded is None:
             with best_isa():
                 self._loaded = _code_cache().load(self.source())
-        c_function = self._loaded[f"call_{number}"]
+        c_function = self._loaded[name]
         c_function.restype = ctypes.c_char_p
-        return c_function
+        error = c_function((ctypes.c_uint64 * len(args))(*map(_word, args)))
+        if error is not None:
+            raise RuntimeError(error.decode())
 
     def source(self) -> str:
         """The source of the library."""
@@ -97,20 +101,6 @@ class Library:
         return "\n".join(parts)
 
 
-@dataclass(frozen=True, slots=True)
-class Kernel:
-    """A kernel that generated code calls with tensors and numbers."""
-
-    library: Library
-    number: int
-
-    def __call__(self, *args: object) -> None:
-        words = (ctypes.c_uint64 * len(args))(*map(_word, args))
-        error = self.library.function(self.number)(words)
-        if error is not None:
-            raise RuntimeError(error.decode())
-
-
 @contextlib.contextmanager
 def one_library() -> Iterator[None]:
     """Within this context, a compile puts its C++ kernels into one library."""
@@ -118,7 +108,7 @@ def one_library() -> Iterator[None]:
 
     library = Library()
 
-    def cpp_pybinding(_: object, types: Sequence[str], source: str) -> Kernel:
+    def cpp_pybinding(_: object, types: Sequence[str], source: str) -> Callable[..., None]:
         return library.add(types, source)
 
     with mock.patch.object(AsyncCompile, "cpp_pybinding", cpp_pybinding), best_isa():
