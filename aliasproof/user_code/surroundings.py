@@ -106,10 +106,21 @@ def _is_data(value: object) -> bool:
     return not waiting
 
 
+# The attributes of modules and tensors with their hooks.
+_HOOKS = (
+    "_forward_pre_hooks",
+    "_forward_hooks",
+    "_backward_pre_hooks",
+    "_backward_hooks",
+    "_post_accumulate_grad_hooks",
+)
+
+
 def _owners(value: object) -> Iterator[types.FunctionType | type]:
     """The user's functions and classes that may run where this value is used (a static guess).
 
-    These include all methods of a class, but for a module, only those that `forward` names.
+    These include all methods of a class, but for a module, only those that `forward` names, and the
+    hooks of modules and tensors.
     """
     waiting, visited = [value], dict[int, object]()
     while waiting:
@@ -128,6 +139,9 @@ def _owners(value: object) -> Iterator[types.FunctionType | type]:
                 waiting.append(part.func)
             elif isinstance(part, types.MethodType):
                 waiting.append(part.__func__)
+            elif isinstance(part, torch.nn.Module | torch.Tensor):
+                hooks = (getattr(part, name, None) or {} for name in _HOOKS)
+                waiting += [list(them.values()) for them in hooks]
             # Not `getattr`: some objects claim to have any attribute.
             waiting.append(getattr(part, "__dict__", {}).get("__wrapped__"))
 

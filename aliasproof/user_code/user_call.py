@@ -52,25 +52,26 @@ class UserCall:
     def run(self, transform: Callable[[Any], Any], then: Callable[[Left], None]) -> Left:
         """Call `transform(function)`; return all values that the caller can reach afterwards."""
         given, memo = self.surroundings, dict[int, Any]()
-        copies = self._copies()
+        # Before the call, which may leave other tensors in variables.
+        names = {key: name for key, (name, _) in given.tensors().items()}
+        copies, more = self._copies(), self._copies() if self.twice else None
         with given.copy_with(copies.made, memo) as copied:
             function = transform(copied.function)
             returned = replace(copied, function=function).call()
 
             def left() -> list[tuple[str, object]]:
-                return [(RETURNED, returned), *copied.compared().roots(), *self._sources(copies)]
+                return [(RETURNED, returned), *copied.compared().roots(), *_sources(copies, names)]
 
             if self.differentiated:
                 then(dict(_named(left())))
-            if not self.twice:
+            if more is None:
                 return dict(_named(left()))
             self.between(dict(_named(left())))
-            more = self._copies()
             again = given.for_second_call(more.made, memo)
             result = replace(again, function=function).call()
             state = {id(value) for value in memo.values()}
             inputs = [it for it in again.arguments.by_name() if id(it[1]) not in state]
-            own = [(RETURNED, result), *inputs, *self._sources(more)]
+            own = [(RETURNED, result), *inputs, *_sources(more, names)]
             second = [(f"{SECOND}{name}", value) for name, value in own]
             if self.differentiated:
                 then(dict(_named(second)))
@@ -84,11 +85,11 @@ class UserCall:
         comparable = [tensor for _, tensor in tensors if not_comparable(tensor) is None]
         return Copies.of(comparable, self.device, wide=self.wide)
 
-    def _sources(self, copies: Copies) -> Iterator[tuple[str, object]]:
-        """The sources, whose gradients are those of the tensors that were computed from them."""
-        tensors = self.surroundings.tensors()
-        for key, source in copies.sources.items():
-            yield f"what {tensors[key][0] if key in tensors else 'a base'} is made of", source
+
+def _sources(copies: Copies, names: Mapping[int, str]) -> Iterator[tuple[str, object]]:
+    """The sources, whose gradients are those of the tensors that were computed from them."""
+    for key, source in copies.sources.items():
+        yield f"what {names.get(key, 'a base')} is made of", source
 
 
 def _named(roots: Sequence[tuple[str, object]]) -> Iterator[tuple[str, object]]:

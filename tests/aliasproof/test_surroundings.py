@@ -145,6 +145,30 @@ def test_what_a_method_of_a_module_changes_is_put_back():
     assert STATE == {"calls": 0}
 
 
+class WithFeatures(torch.nn.Module):
+    """Its layer and its weight have hooks, which change the state of this module."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(2, 2)
+        self.features: list[torch.Tensor] = []
+        self.norms: list[torch.Tensor] = []
+        self.layer.register_forward_hook(lambda module, args, out: self.features.append(out))
+        self.layer.weight.register_hook(lambda grad: self.norms.append(grad.norm()))
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.layer(x) * (len(self.features) + len(self.norms))
+
+
+def test_what_hooks_of_a_module_and_of_a_parameter_change_is_put_back():
+    module = WithFeatures()
+    found = check(module, torch.ones(2), ["aot-eager"])
+    assert found.eager.unjudged is None
+    assert [*found.results] == ["aot-eager", "aot-eager as called"]
+    judged_equal(found, *found.results)
+    assert (module.features, module.norms) == ([], [])
+
+
 class Empty:
     """Gets its first attribute in a run."""
 
