@@ -79,8 +79,8 @@ def _flattened_as(base: FunctionalView, tensor: torch.Tensor, dtype: torch.dtype
 
 def _without_elements(view: FunctionalView, dtype: torch.dtype) -> FunctionalView:
     """The view itself if it has this dtype; otherwise an empty view of it, as this dtype."""
-    geometry = view.geometry
-    if geometry is None or geometry.dtype == dtype:
+    geometry = view.shows
+    if geometry.dtype == dtype:
         return view
     if geometry.conj:
         view = view.through(aten._conj.default)

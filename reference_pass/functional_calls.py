@@ -92,8 +92,7 @@ class WritingCall:
     @property
     def dtype(self) -> torch.dtype | None:
         """The dtype of the first tensor that is written: the call computes in it (`cumsum_`)."""
-        geometry = self.views[0].geometry if self.views else None
-        return None if geometry is None else geometry.dtype
+        return self.views[0].shows.dtype if self.views else None
 
 
 def compute_call(env: Environment, call: WritingCall) -> fx.Node:
@@ -143,7 +142,7 @@ def has_lazy_bits(view: FunctionalView) -> bool:
 
     After the call, eager copies the result back (aten/src/ATen/native/MathBitsFallback.h).
     """
-    return view.geometry is not None and (view.geometry.conj or view.geometry.neg)
+    return view.shows.conj or view.shows.neg
 
 
 # --- calls that are refused -----------------------------------------------------------------------
@@ -162,7 +161,7 @@ def refuse_two_writes(call: WritingCall) -> None:
         for other in others:
             if not may_overlap(view, other):
                 continue
-            if all(each.geometry and each.geometry.region.fixed for each in (view, other)):
+            if all(each.shows.region.fixed for each in (view, other)):
                 raise Refused(
                     f"{call.op} writes the same memory through two arguments: undefined in eager"
                 )
@@ -187,6 +186,4 @@ def read_overlaps(env: Environment, call: WritingCall) -> bool:
 
 def may_overlap(one: FunctionalView, other: FunctionalView) -> bool:
     """True if two views may share a byte."""
-    if one.storage is not other.storage or one.geometry is None or other.geometry is None:
-        return False
-    return overlap(one.geometry.region, other.geometry.region)
+    return one.storage is other.storage and overlap(one.shows.region, other.shows.region)

@@ -71,6 +71,12 @@ class FunctionalView:
         current = self.storage.rules.is_current(self.version, self.storage.version)
         return self.value if current else None
 
+    @property
+    def shows(self) -> Geometry:
+        """The geometry of a view that a tensor of the program has."""
+        assert self.geometry is not None
+        return self.geometry
+
     def note(self, value: fx.Node) -> fx.Node:
         """Note the value of this view at the current version of the storage."""
         self.value, self.version = value, self.storage.version
@@ -147,8 +153,7 @@ class FunctionalStorage:
 
     def write(self, view: FunctionalView, value: fx.Node) -> None:
         """Store new contents of a view. Raises `Refused` if they do not have its size."""
-        geometry, given = view.geometry, value.meta["val"]
-        assert geometry is not None
+        geometry, given = view.shows, value.meta["val"]
         if geometry.region.empty:
             return
         sizes, wanted = tuple(given.shape), list(geometry.sizes)
@@ -230,6 +235,5 @@ class FunctionalStorage:
 
     def register(self, view: FunctionalView) -> FunctionalView:
         """Note a view for `find`."""
-        assert view.geometry is not None
-        self.views[view.geometry.key] = view
+        self.views[view.shows.key] = view
         return view

@@ -170,10 +170,9 @@ def _view(
     if view is not None:
         return view
     if operand is not None:
-        conj = operand.geometry is not None and operand.geometry.conj
         assert isinstance(node.target, OpOverload)
         given = on_values(bind(node.target, node.args, node.kwargs), env.plain.get)
-        call = ViewCall(op, given, geometry.sizes, before, conj)
+        call = ViewCall(op, given, geometry.sizes, before, operand.shows.conj)
         chain = view_steps(call, env.rules.view_steps)
     if operand is None or chain is None:
         return storage.register(view_of_geometry(storage, geometry, operand or storage.base))
@@ -189,12 +188,12 @@ def _operand(env: Environment, node: fx.Node, geometry: Geometry) -> FunctionalV
     operand = env.operand_in(node, env.storages[geometry.storage])
     if operand is None:
         return None
-    kind, seen = operand.storage.kind, operand.geometry
+    kind, seen = operand.storage.kind, operand.shows
     # The base of a flattened storage has bytes instead of bools (`flattening.flatten`).
-    if kind is BaseKind.FLATTENED and torch.bool in (geometry.dtype, seen and seen.dtype):
+    if kind is BaseKind.FLATTENED and torch.bool in (geometry.dtype, seen.dtype):
         return None
     # One write to such an operand changes several elements; in a functional value, only one.
-    overlapping = seen is not None and overlaps_itself(seen.region)
+    overlapping = overlaps_itself(seen.region)
     return None if overlapping and kind is not BaseKind.CONSTANT else operand
 
 

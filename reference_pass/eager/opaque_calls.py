@@ -52,8 +52,7 @@ def layouts_in_eager(
     views = [env.views[id(tensor)] for tensor in operands]
     layouts = []
     for view in views:
-        assert view.geometry is not None
-        seen = view.geometry
+        seen = view.shows
         nbytes = env.nbytes[seen.storage]
         layouts.append(
             (seen.storage, nbytes, seen.offset, tuple(seen.strides), seen.conj, seen.neg)

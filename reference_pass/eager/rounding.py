@@ -162,9 +162,7 @@ def compute_exactly(env: Environment, call: WritingCall) -> fx.Node:
 
 
 def _is_contiguous(view: FunctionalView) -> bool:
-    geometry = view.geometry
-    if geometry is None:
-        return True
+    geometry = view.shows
     wanted = tuple(contiguous_strides(geometry.sizes))
     return same_strides(geometry.sizes, geometry.strides, wanted)
 
@@ -176,8 +174,7 @@ def _rounds_elsewhere(env: Environment, call: WritingCall, new: fx.Node) -> bool
         return False
     results = tensors_in(new.meta["val"])[len(known.fresh) :]
     return depends_on_strides(env, call.node) and not all(
-        view.geometry is None
-        or same_strides(view.geometry.sizes, result.stride(), view.geometry.strides)
+        same_strides(view.shows.sizes, result.stride(), view.shows.strides)
         for view, result in zip(call.views, results, strict=True)
     )
 
@@ -191,9 +188,7 @@ def _rounds_elsewhere(env: Environment, call: WritingCall, new: fx.Node) -> bool
 
 def operand_with_strides(env: Environment, view: FunctionalView, call: fx.Node) -> fx.Node:
     """The value of a view; with the strides of eager if the captured call depends on them."""
-    value, geometry = view.storage.read(view), view.geometry
-    if geometry is None:
-        return value
+    value, geometry = view.storage.read(view), view.shows
     # Strides are compared first, since they rarely differ.
     if not _has_strides(value, geometry) and depends_on_strides(env, call):
         value = _with_strides(env, view, geometry)

@@ -74,13 +74,12 @@ def scatter_by_geometry(env: Environment, node: fx.Node, effect: Effect) -> None
     args, kwargs = env.arguments(node.args), env.arguments(node.kwargs)
     given = bind(aten.as_strided_scatter.default, args, kwargs)
     (operand,) = env.views_of(node.args[0])
-    assert operand.geometry is not None
     copy = effect.shows[id(effect.value)]
     stored = _stored(env, node, copy)
     nbytes = env.analysis.nbytes[copy.storage]
     target = (given["size"], given["stride"], stored.offset)
     if _has_geometry(
-        given["self"], operand.geometry, env.nbytes[operand.geometry.storage]
+        given["self"], operand.shows, env.nbytes[operand.shows.storage]
     ) or _has_geometry(given["self"], copy, nbytes):
         scatter = aten.as_strided_scatter.default
         new = env.emit.call(scatter, given["self"], given["src"], *target)
