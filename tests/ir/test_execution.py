@@ -119,12 +119,6 @@ def test_an_op_that_only_torchscript_has_runs_as_the_ops_that_it_calls() -> None
     assert eager.trace.as_written is False
 
 
-def test_inputs_that_share_a_storage_see_each_other() -> None:
-    inputs, outputs = called(program_of(Instruction("aten.zero_.default", (X,)), outputs=("y",)))
-    assert outputs[0].tolist() == [0, 0, 0, 0]
-    assert inputs[0].untyped_storage().data_ptr() == inputs[1].untyped_storage().data_ptr()
-
-
 def test_the_result_of_an_in_place_op_is_the_argument() -> None:
     program = program_of(Instruction("aten.add_.Scalar", (X, 1), results=("v",)), outputs=("v",))
     inputs, outputs = called(program)

@@ -16,6 +16,7 @@ from aliasproof.ir.values import clone_inputs
 from aliasproof.judge.examination import Examination, examine
 from aliasproof.judge.trial import Case, Trial
 from aliasproof.oracles.contract import Contract
+from aliasproof.oracles.errors import skeleton
 from aliasproof.oracles.observation import observe
 from aliasproof.oracles.stage import Stage
 from aliasproof.targets.registry import TARGETS, target
@@ -103,19 +104,37 @@ def stages_of(trial: Trial) -> list[Stage]:
     return trial.build.stages
 
 
-def ends(case: Case, compile_: Callable[[Function, Sequence[Tensor]], Function]) -> object:
-    """The results of a run, in a form that can be compared."""
+def traits(value: object) -> object:
+    if not isinstance(value, Tensor):
+        return value
+    layout = value.dtype, value.shape, value.stride(), value.storage_offset()
+    return *layout, value.untyped_storage().tolist()
+
+
+def shown_traits(value: object) -> object:
+    """Without the bytes around an output: a call may leave them uninitialised (`resize_`)."""
+    if not isinstance(value, Tensor):
+        return value
+    dense = value.resolve_conj().resolve_neg().clone(memory_format=torch.contiguous_format)
+    layout = value.dtype, value.shape, value.stride(), value.storage_offset()
+    return *layout, dense.untyped_storage().tolist()
+
+
+def ends(function: Function, inputs: Sequence[Tensor]) -> object:
+    """The end state of a run, in a form that can be compared."""
+    seen = observe(function, inputs)
+    if seen.error is not None:
+        return skeleton(seen.error)
+    return list(map(shown_traits, seen.outputs)), list(map(traits, seen.inputs))
+
+
+def compiled_ends(case: Case, compile_: Callable[[Function, Sequence[Tensor]], Function]) -> object:
+    """The end state of a run that begins with the compilation."""
 
     def run(*inputs: Tensor) -> object:
         return compile_(case.function, case.fresh_inputs())(*inputs)
 
-    seen = observe(run, case.fresh_inputs())
-    if seen.error is not None:
-        return type(seen.error)
-    return [
-        (tensor.dtype, tensor.stride(), tensor.storage_offset(), str(tensor.tolist()))
-        for tensor in seen.tensors().values()
-    ]
+    return ends(run, case.fresh_inputs())
 
 
 class Doubled(torch.autograd.Function):

@@ -14,12 +14,10 @@ from aliasproof.ir.execution import ProgramFunction
 from aliasproof.ir.parsing import parse_source
 from aliasproof.ir.program import Input, Program, Storage
 from aliasproof.ir.values import clone_inputs, input_tensors
-from aliasproof.oracles.errors import skeleton
-from aliasproof.oracles.observation import observe
 from aliasproof.targets.registry import target
 from aliasproof.targets.target import Function, Target
 from tests.short_programs import known_bug
-from tests.targets.conftest import RIGHT, defined_by, printed
+from tests.targets.conftest import RIGHT, defined_by, ends, printed
 
 
 def recipe(tested: Target) -> Callable[[Function, Sequence[Tensor]], Function]:
@@ -41,30 +39,6 @@ def test_a_recipe_needs_torch_alone_and_what_it_accuses(tested: Target) -> None:
     ]
     own = {"aliasproof"} if tested.name.startswith("reference") else set()
     assert set(modules) <= {"torch"} | own | sys.stdlib_module_names
-
-
-def traits(value: object) -> object:
-    if not isinstance(value, Tensor):
-        return value
-    layout = value.dtype, value.shape, value.stride(), value.storage_offset()
-    return *layout, value.untyped_storage().tolist()
-
-
-def shown_traits(value: object) -> object:
-    """Without the bytes around an output: a call may leave them uninitialised (`resize_`)."""
-    if not isinstance(value, Tensor):
-        return value
-    dense = value.resolve_conj().resolve_neg().clone(memory_format=torch.contiguous_format)
-    layout = value.dtype, value.shape, value.stride(), value.storage_offset()
-    return *layout, dense.untyped_storage().tolist()
-
-
-def ends(function: Function, inputs: Sequence[Tensor]) -> object:
-    """The end state of a run, in a form that can be compared."""
-    seen = observe(function, inputs)
-    if seen.error is not None:
-        return skeleton(seen.error)
-    return list(map(shown_traits, seen.outputs)), list(map(traits, seen.inputs))
 
 
 def test_a_recipe_runs_right_functions_right(right: Function, tested: Target) -> None:
