@@ -14,7 +14,7 @@ import functools
 import json
 import logging
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn, TypeAlias, TypeVar
 
@@ -65,9 +65,15 @@ class TooLarge(Exception):
 def require_bounded(program: Program) -> None:
     """Raises `UserError` with the instruction, if a call of the program is too large to run."""
     # Modes of the caller, such as one that watches calls, must not see these calls.
-    with _quiet(), _disable_current_modes(), torch.no_grad(), _without_data(), _Sizes():
+    # By default, if an op has no kernel for fake tensors, their mode runs its kernel on zeros.
+    fakes = FakeTensorMode(allow_fallback_kernels=False)
+    with _quiet(), _disable_current_modes(), torch.no_grad(), fakes, _Sizes():
         storages = [torch.empty(storage.nbytes, dtype=torch.uint8) for storage in program.storages]
-        values = {view.name: _fake_input(storages, view) for view in program.inputs}
+        values = {}
+        for view in program.inputs:
+            layout = view.offset, view.sizes, view.strides
+            empty = torch.empty(0, dtype=view.dtype)
+            values[view.name] = empty.set_(storages[view.storage].untyped_storage(), *layout)
         for index, instruction in enumerate(program.instructions):
             try:
                 _execute(instruction, values)
@@ -88,17 +94,6 @@ def _quiet() -> Iterator[None]:
         logger.setLevel(level)
 
 
-def _without_data() -> FakeTensorMode:
-    # By default, if an op has no kernel for fake tensors, the mode runs its kernel on zeros.
-    return FakeTensorMode(allow_fallback_kernels=False)
-
-
-def _fake_input(storages: Sequence[torch.Tensor], view: Input) -> torch.Tensor:
-    storage = storages[view.storage].untyped_storage()
-    tensor = torch.empty(0, dtype=view.dtype)
-    return tensor.set_(storage, view.offset, view.sizes, view.strides)
-
-
 def _execute(instruction: Instruction, values: dict[str, torch.Tensor]) -> None:
     """Run an instruction on fake tensors; if that fails, its results become stand-ins."""
     try:
@@ -106,7 +101,10 @@ def _execute(instruction: Instruction, values: dict[str, torch.Tensor]) -> None:
     except TooLarge:
         raise
     except Exception:  # noqa: BLE001 - whatever the kernel raises, eager may not
-        nbytes = _stand_in_bytes(instruction, values)
+        # The largest possible result: operands are broadcast, and repeated.
+        arguments = (instruction.args, tuple(value for _, value in instruction.kwargs))
+        sizes = sorted(_nbytes(values[name]) for name in {*names_in(arguments)})
+        nbytes = math.prod(sizes[-2:]) * math.prod(_factors(arguments))
         if nbytes > LARGEST:
             raise TooLarge(
                 "gives a tensor whose size is not known before it runs, and which can have more"
@@ -114,13 +112,6 @@ def _execute(instruction: Instruction, values: dict[str, torch.Tensor]) -> None:
             ) from None
         for name in instruction.results:
             values[name] = torch.empty(nbytes, dtype=torch.uint8)
-
-
-def _stand_in_bytes(instruction: Instruction, values: Mapping[str, torch.Tensor]) -> int:
-    """The largest possible result of a call in bytes: operands are broadcast, and repeated."""
-    arguments = (instruction.args, tuple(value for _, value in instruction.kwargs))
-    sizes = sorted(_nbytes(values[name]) for name in {*names_in(arguments)})
-    return math.prod(sizes[-2:]) * math.prod(_factors(arguments))
 
 
 def _factors(argument: Argument, *, in_list: bool = False) -> Iterator[int]:

@@ -190,7 +190,11 @@ class ModelCheck:
             return "not stored: it shows if an input is written before the call's backward pass"
         try:
             stored: StoredGraph = stored_graph(found)
-            folder = _free_name(self.options.out, f"graph-{found.graph.number}-{found.direction}")
+            name = f"graph-{found.graph.number}-{found.direction}"
+            folder, number = self.options.out / name, 1
+            while folder.exists():
+                number += 1
+                folder = self.options.out / f"{name}-{number}"
             stored.write(folder)
             self.folders.append(folder)
         except UserError as error:
@@ -207,14 +211,6 @@ def _raising(error: Exception) -> Callable[..., object]:
         raise error
 
     return call
-
-
-def _free_name(folder: Path, name: str) -> Path:
-    number, path = 1, folder / name
-    while path.exists():
-        number += 1
-        path = folder / f"{name}-{number}"
-    return path
 
 
 def describe(found: FoundDifference) -> str:

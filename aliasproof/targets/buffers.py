@@ -441,11 +441,6 @@ def conditions_of_same(
     return function, made
 
 
-def build_same(plain: PlainBuild, function: Function, inputs: Sequence[torch.Tensor]) -> Build:
-    """Compile as the target does; only the inputs differ."""
-    return plain(function, inputs)
-
-
 def recipe_of_same(plain: str) -> str:
     """The recipe of a target, with two inputs that are one tensor."""
     return f"""

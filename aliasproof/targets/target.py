@@ -205,10 +205,6 @@ def _combine_conditions(first: Conditions, then: Conditions) -> Conditions:
     return both
 
 
-def _nothing() -> str | None:
-    return None
-
-
 @dataclass(frozen=True, slots=True)
 class Target:
     """A system under test.
@@ -251,7 +247,7 @@ class Target:
     conditions: Conditions | None = None
     excused: bool = True
     needs: CompilerPlugin | None = None
-    lacking: Callable[[], str | None] = _nothing
+    lacking: Callable[[], str | None] = lambda: None
     group: int = 1
     cost: float = 1.0
     variants: Sequence[Variant] = ()
