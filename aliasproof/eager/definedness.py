@@ -51,7 +51,6 @@ from aliasproof.ir.eager_call import (
     one_by_one,
     operands_overlap,
     refuses_overlap,
-    storage_shown_next,
     tensors_in,
 )
 from aliasproof.ir.errors import Rejected, watch_failed
@@ -339,7 +338,10 @@ class Watch(TorchDispatchMode):
         """Note the operands as they are before the call, which may overwrite them."""
         reshapes = torch.Tag.inplace_view in call.op.tags
         if reshapes:
-            self._before_resize = storage_shown_next(call).nbytes()
+            # The tensor shows this storage afterwards; `resize_` may lengthen it.
+            source = call.arguments.get("source", call.written[0])
+            shown = source.untyped_storage() if isinstance(source, torch.Tensor) else source
+            self._before_resize = shown.nbytes()
         if not self._traces:
             return
         if reshapes:

@@ -125,15 +125,6 @@ def tensors_in(value: object) -> Iterator[torch.Tensor]:
             yield from tensors_in(element)
 
 
-def storage_shown_next(call: EagerCall) -> torch.UntypedStorage:
-    """The storage that a tensor shows after `set_` or `resize_`, which may lengthen it."""
-    source = call.arguments.get("source", call.written[0])
-    shown: torch.UntypedStorage = (
-        source.untyped_storage() if isinstance(source, torch.Tensor) else source
-    )
-    return shown
-
-
 def refuses_overlap(error: Exception) -> bool:
     """True for the error that eager raises for overlap (`aten/src/ATen/MemoryOverlap.cpp`)."""
     text = r"the written-to tensor refers? to a single memory location"

@@ -326,7 +326,12 @@ def clone_inputs(inputs: Sequence[T], device: str | None = None) -> list[T]:
                 made = _static_as(tensor, clone(base).as_strided(*layout))
         else:
             if storage._cdata not in storages:
-                storages[storage._cdata] = clone_storage(storage, device)
+                # Between devices as a tensor: storages cannot be copied between all of them.
+                storages[storage._cdata] = (
+                    storage.clone()
+                    if device is None
+                    else bytes_of(storage).to(device, copy=True).untyped_storage()
+                )
             made = move_to_storage(storages[storage._cdata], tensor, tensor.dtype)
         clones[id(tensor)] = made
         return made
@@ -348,14 +353,3 @@ def _static_as(tensor: torch.Tensor, made: torch.Tensor) -> torch.Tensor:
     if hasattr(tensor, STATIC):
         setattr(made, STATIC, getattr(tensor, STATIC))
     return made
-
-
-def clone_storage(storage: torch.UntypedStorage, device: str | None = None) -> torch.UntypedStorage:
-    """A new storage with equal bytes, on `device`, or on the same device if none is given."""
-    # Between devices as a tensor, since storages cannot be copied between all of them.
-    copied: torch.UntypedStorage = (
-        storage.clone()
-        if device is None
-        else bytes_of(storage).to(device, copy=True).untyped_storage()
-    )
-    return copied

@@ -198,15 +198,11 @@ def _dispatch_keys_kept() -> Iterator[None]:
         try:
             yield
         except Exception as error:
-            for each in _chain(error):
-                traceback.clear_frames(each.__traceback__)
+            chained: BaseException | None = error
+            while chained is not None:
+                traceback.clear_frames(chained.__traceback__)
+                chained = chained.__cause__ or chained.__context__
             raise
-
-
-def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    while error is not None:
-        yield error
-        error = error.__cause__ or error.__context__
 
 
 def _seen(named: Mapping[str, object]) -> Observation:
