@@ -31,8 +31,6 @@ from aliasproof.targets.registry import target as target_named
 from aliasproof.targets.target import Target
 
 # --- graphs ---------------------------------------------------------------------------------------
-#
-# `examine_graphs`: the oracles on graphs judge a target after it has run.
 
 
 # These oracles take up to 100 bytes of memory per byte of a run's storages.

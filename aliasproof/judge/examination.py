@@ -262,8 +262,6 @@ def _main(
 
 # --- layers ---------------------------------------------------------------------------------------
 #
-# `split_by_layer`: violations of a user's target that are the fault of a layer before it.
-#
 # A pass gets graphs of AOTAutograd, and a backend gets graphs of Dynamo. If these are wrong
 # already, the user's code cannot repair them. Such a violation is *not yours*: shown in one line,
 # and never counted against the user's code.

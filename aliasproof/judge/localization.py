@@ -63,8 +63,6 @@ from aliasproof.targets.target import Target
 
 # --- code generation ------------------------------------------------------------------------------
 #
-# `part_at_fault`: the part of Inductor's code generator that is at fault.
-#
 # The last graph is right, and the code that is generated from it is wrong. Each experiment compiles
 # again with one part switched off, or with one operator as a call of ATen instead of generated
 # code. The first experiment that removes the violation names the part. The experiments are ordered
@@ -239,8 +237,6 @@ def _lowering(
 
 
 # --- compile errors -------------------------------------------------------------------------------
-#
-# `where_raised`: the pass, or the part of a compiler, in which a compilation raised.
 
 
 _TORCH = Path(torch.__file__).parent
@@ -490,8 +486,6 @@ class _StepSearch:
 
 
 # --- parts of Python code -------------------------------------------------------------------------
-#
-# `part_of`: the part of a layer of `torch.compile` that makes a `PythonProgram` wrong.
 #
 # Each experiment compiles the program again without one part of the compiler, or compiles only one
 # graph. The first experiment that removes the difference names the part. The error of a compilation

@@ -33,8 +33,6 @@ from aliasproof.targets.variants import CONTROL_FLOW, FREEZING
 
 # --- one library ----------------------------------------------------------------------------------
 #
-# `one_library`: all C++ kernels of a compile by Inductor in one shared library.
-#
 # Inductor calls the C++ compiler once per group of kernels, and a call takes 0.5 s before it reads
 # the kernel. Here, the first call of a kernel compiles all kernels together, each in its own
 # namespace, with Inductor's code and compiler flags. Only the bindings differ: they pass addresses,

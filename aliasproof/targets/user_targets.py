@@ -188,8 +188,6 @@ def _refusal(code: CodeName, what: str) -> UserError:
 
 # --- user builds ----------------------------------------------------------------------------------
 #
-# Targets from a user's pass or backend.
-#
 # A pass gets the graphs of AOTAutograd, which then run in eager. A backend gets the graphs of
 # Dynamo. The recipe imports the user's code by name, so a reproducer needs torch and that code.
 

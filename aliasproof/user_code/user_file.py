@@ -32,8 +32,6 @@ from aliasproof.user_code.given_path import EXPORTED, PRINTED, STORED_GRAPH, Fil
 
 # --- call arguments -------------------------------------------------------------------------------
 #
-# `CallArguments`: how a user's function is called.
-#
 # `inputs()` in a user's file, and `inputs` of `aliasproof.check`, may be one of four forms:
 #
 # - a tuple or a list: the positional arguments;
