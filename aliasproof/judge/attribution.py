@@ -170,17 +170,17 @@ def inherited(case: Subject, target: Target, trial: Trial) -> dict[Violation, Ta
     for layer in (layers.after, layers.layer):
         if layer is None:
             continue
-        same = layer.conditions is target.conditions
         try:
-            earlier = run_trial(case, layer, eager=_eager_of(trial) if same else None)
+            earlier = run_trial(case, layer, eager=_eager_for(layer, target, trial))
         except Rejected:  # the layer does not take this case
             continue
         shown |= dict.fromkeys(earlier.judgement.violations, layer)
     return {one: shown[one] for one in trial.judgement.violations if one in shown}
 
 
-def _eager_of(trial: Trial) -> EagerRun:
-    return EagerRun(trial.eager, trial.trace)
+def _eager_for(layer: Target, target: Target, trial: Trial) -> EagerRun | None:
+    """The run in eager of a trial of the target, if eager runs under the same conditions."""
+    return EagerRun(trial.eager, trial.trace) if layer.conditions is target.conditions else None
 
 
 class _Wrong(NamedTuple):
@@ -206,11 +206,8 @@ def _layer(
 
     A layer with another interface is wrong only if its main violation is of the same kind.
     """
-    # Under the same conditions, the run in eager is the same, so it is reused.
-    same = earlier.conditions is target.conditions
-    eager = _eager_of(trial) if same else None
     try:
-        earlier_trial, main = _main_violation(case, earlier, eager)
+        earlier_trial, main = _main_violation(case, earlier, _eager_for(earlier, target, trial))
     except Rejected:  # the earlier target does not take this case
         return None
     if main is not None:
