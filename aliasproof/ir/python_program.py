@@ -48,7 +48,7 @@ BUILTINS = _words("""
     map max min next pow print property range reversed round sorted staticmethod str sum super
     tuple type zip
 """)
-IMPORTED = frozenset({"torch", "dataclasses", "math"})
+IMPORTED = _words("collections copy dataclasses functools math torch")
 # The errors that a program can raise and catch. None is a base class of an error that ends a run.
 ERRORS = _words("IndexError KeyError RuntimeError StopIteration ValueError ZeroDivisionError")
 # The special methods that its classes can have. Each runs only where code of the program uses it.
@@ -79,10 +79,10 @@ _OF_TORCH = _words("""
 """)
 # Further names that people write: what they reach is made of ordinary operators.
 _ORDINARY = _words("""
-    broadcast_shapes byte can_cast cdouble ceil cfloat char device dim_order e factorial fft
-    get_default_dtype inf is_cpu is_cuda is_nested is_quantized is_sparse is_tensor isqrt itemsize
-    layout linalg long nan ndimension nelement pca_lowrank pi promote_types rnn short special
-    svd_lowrank tau unique unravel_index
+    OrderedDict broadcast_shapes byte can_cast cdouble ceil cfloat char deepcopy defaultdict deque
+    device dim_order e factorial fft get_default_dtype inf is_cpu is_cuda is_nested is_quantized
+    is_sparse is_tensor isqrt itemsize layout linalg long nan ndimension nelement partial
+    pca_lowrank pi promote_types reduce rnn short special svd_lowrank tau unique unravel_index
 """)
 _OF_CONTAINERS = _words("""
     append clear copy count extend get index insert items keys pop popitem remove replace reverse
@@ -128,7 +128,7 @@ def _layers_and_constants() -> frozenset[str]:
         (name, value)
         for module in (*modules, torch.linalg, torch.fft, torch.special)
         for name, value in vars(module).items()
-        if name[0] != "_" and name != "Container"  # elsewhere in torch, that of `typing`
+        if not name.startswith("_")
     ]
     constants = torch.dtype | torch.memory_format
     return frozenset(

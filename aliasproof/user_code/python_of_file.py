@@ -20,6 +20,7 @@ from aliasproof.ir.errors import UserError
 from aliasproof.ir.python_program import (
     CALLS,
     COMPILED,
+    IMPORTED,
     METHODS,
     OWN_ATTRIBUTES,
     PythonProgram,
@@ -124,11 +125,11 @@ class _Plain(ast.NodeTransformer):
             for it in node.names:
                 self.paths[it.asname or it.name] = _path_to(module, it.name)
             return None
-        if module == "math":
+        if module in IMPORTED:
             for it in node.names:
-                path = ast.parse(f"math.{it.name}", mode="eval").body
+                path = ast.parse(f"{module}.{it.name}", mode="eval").body
                 self.paths[it.asname or it.name] = path
-            return ast.Import([ast.alias("math")])
+            return ast.Import([ast.alias(module)])
         return None if module in _ONLY_TYPES else node
 
 
