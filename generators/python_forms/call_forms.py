@@ -114,6 +114,18 @@ def output_written(sketch: Sketch) -> None:
     sketch.add(write, _call(sketch, sketch.arguments))
 
 
+@form("gradients", place="calls", weight=8)
+def argument_written(sketch: Sketch) -> None:
+    """The caller writes an argument of a call before the backward pass of its result."""
+    tensors = sketch.names.tensors
+    recorded = [key for key, it in tensors.items() if key.startswith("out") and it.requires_grad]
+    out = sketch.pick.one(recorded)
+    name = sketch.pick.one([it for it in sketch.arguments if it in tensors])
+    write = Block("with torch.no_grad():", [f"{name}.mul_(2)"])
+    sketch.situations.append(sketch.names.situation(name))
+    sketch.add(write, f"{out}.sum().backward()")
+
+
 @form("calls", place="calls")
 def switched_mode(sketch: Sketch) -> None:
     modules = [key for key, it in sketch.names.values.items() if hasattr(it, "training")]
