@@ -26,7 +26,7 @@ fuzz: ARGS = --seconds 90
 fuzz: install ## look for miscompiles, with progress; findings go to runs/
 	$(BIN)/aliasproof fuzz $(ARGS)
 
-test: install ## run the tests that tell most, on all cores (ten minutes on two)
+test: install ## run the tests that tell most, on all cores (eight minutes on two)
 	$(BIN)/python -m pytest -n auto --dist worksteal -m 'not thorough' $(ARGS)
 
 test-all: install ## run all tests (three quarters of an hour on two cores)
