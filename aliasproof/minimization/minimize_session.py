@@ -175,6 +175,7 @@ def find_difference(program: Program, request: MinimizeRequest) -> Difference:
 
     Raises `UserError` if neither differs, and `Rejected` if none can be judged.
     """
+    assert request.target is not None
     reason = ""
     for case in (Case.of(program), _function):
         difference = reason if case is None else difference_of(case, request.target, request.oracle)
@@ -188,9 +189,8 @@ def find_difference(program: Program, request: MinimizeRequest) -> Difference:
     raise UserError(f"nothing differs: {reason}{hint}")
 
 
-def difference_of(case: Case, name: str | None, oracle: str | None = None) -> Difference | str:
+def difference_of(case: Case, name: str, oracle: str | None = None) -> Difference | str:
     """The difference that a target shows, or why there is none."""
-    assert name is not None
     target = target_named(name)
     if run_eager(case).observation.error is not None:
         raise Rejected("eager raises")

@@ -53,8 +53,11 @@ class UserCall:
         """Call `transform(function)`; return all values that the caller can reach afterwards."""
         given, memo = self.surroundings, dict[int, Any]()
         # Before the call, which may leave other tensors in variables.
-        names = {key: name for key, (name, _) in given.tensors().items()}
-        copies, more = self._copies(), self._copies() if self.twice else None
+        tensors = given.tensors()
+        names = {key: name for key, (name, _) in tensors.items()}
+        comparable = [it for _, it in tensors.values() if not_comparable(it) is None]
+        copies = Copies.of(comparable, self.device, wide=self.wide)
+        more = Copies.of(comparable, self.device, wide=self.wide) if self.twice else None
         with given.copy_with(copies.made, memo) as copied:
             function = transform(copied.function)
             returned = replace(copied, function=function).call()
@@ -79,11 +82,6 @@ class UserCall:
 
     def widened(self) -> UserCall:
         return replace(self, wide=True)
-
-    def _copies(self) -> Copies:
-        tensors = self.surroundings.tensors().values()
-        comparable = [tensor for _, tensor in tensors if not_comparable(tensor) is None]
-        return Copies.of(comparable, self.device, wide=self.wide)
 
 
 def _sources(copies: Copies, names: Mapping[int, str]) -> Iterator[tuple[str, object]]:
