@@ -193,8 +193,8 @@ def outcome(
         "known bugs": [BUG] if any(each["known"] for each in findings) else [],
         "mistakes of aliasproof": more.pop("mistakes", []),
     }
-    told = {"status": 0, "late": False, "campaign": campaign, "errors": "", **more}
-    return ShardOutcome(ShardTest(plan(known), "aot", 1), **told)
+    fields = {"status": 0, "late": False, "campaign": campaign, "errors": "", **more}
+    return ShardOutcome(ShardTest(plan(known), "aot", 1), **fields)
 
 
 def test_a_shard_without_findings_passes() -> None:
@@ -218,7 +218,7 @@ def test_a_known_bug_is_named_and_fails_only_if_asked(known: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("more", "told"),
+    ("more", "printed"),
     [
         ({"campaign": None, "status": -9}, "died of signal 9"),
         ({"campaign": None, "status": 2, "errors": "a\naliasproof: no such"}, "exits 2: alias"),
@@ -227,10 +227,10 @@ def test_a_known_bug_is_named_and_fails_only_if_asked(known: str) -> None:
         ({"discarded": 5}, "Nothing was tested"),
     ],
 )
-def test_what_is_no_answer_is_no_pass(more: dict[str, Any], told: str) -> None:
+def test_what_is_no_answer_is_no_pass(more: dict[str, Any], printed: str) -> None:
     failure = outcome(**more).failure()
     assert failure is not None
-    assert told in failure
+    assert printed in failure
 
 
 def test_programs_are_shared_without_rest() -> None:

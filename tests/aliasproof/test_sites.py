@@ -85,9 +85,9 @@ def test_a_run_shows_what_its_programs_fired(call):
     assert (found["target"], found["seed"], found["programs"]) == ("aot", 15, 3)
     fired = sum(site["fired"] > 0 for site in found["sites"])
     assert fired > 0
-    told = f"{fired} sites of the compiler fired, 0 first in the last quarter"
-    assert told in ran.out
-    assert told in call("watch", "mine").out
+    line = f"{fired} sites of the compiler fired, 0 first in the last quarter"
+    assert line in ran.out
+    assert line in call("watch", "mine").out
     of_campaign = call(
         "sites", "--programs", "3", "--seed", "15", "--target", "aot", "--json"
     ).json()
@@ -202,11 +202,11 @@ def deadly(gm):
 
 def test_a_campaign_counts_all_its_shards_and_the_programs_that_end_their_process(tmp_path):
     (tmp_path / "deadly.py").write_text(DEADLY)
-    told: list[int] = []
+    counts: list[int] = []
     name = f"{tmp_path / 'deadly.py'}:deadly"
     grant([name])
-    counted = fired_sites(name, 3, 30, told.append)
-    assert counted.programs == sum(told) == 30
+    counted = fired_sites(name, 3, 30, counts.append)
+    assert counted.programs == sum(counts) == 30
     assert 0 < counted.dies < 30
     assert "wrapper/RuntimeWrapper.post_compile" in counted.fired
 

@@ -128,8 +128,8 @@ def test_a_candidate_on_which_aliasproof_fails_ends_no_reduction(program, monkey
         reduced = reduce_failure(Failure(symptom, drawn, seed=0), runner)
     assert reduced is not None
     assert len(reduced.program) == 1
-    told = "watching aten.sub.Tensor failed: IndexError: a defect of the watch"
-    assert runner.mistakes == [told]
+    mistake = "watching aten.sub.Tensor failed: IndexError: a defect of the watch"
+    assert runner.mistakes == [mistake]
 
 
 def test_what_is_right_when_it_runs_again_shows_nothing(program) -> None:

@@ -413,8 +413,8 @@ def test_a_reduction_that_ends_workers_leaves_the_failure_with_its_evidence(tmp_
     assert found is not None
     assert (found.finding.program, found.finding.place) == (PROGRAM, "output 0")
     assert found.finding.evidence["target"] == "1"
-    told = "each worker that reduced it dies of signal 11"
-    assert found.finding.evidence["not reduced"] == told
+    reason = "each worker that reduced it dies of signal 11"
+    assert found.finding.evidence["not reduced"] == reason
     # No program that was reduced to a fixpoint has this identifier.
     assert found.finding.cause == "not reduced: a kind"
     assert not subject.fill()

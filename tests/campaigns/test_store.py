@@ -181,7 +181,7 @@ def finding() -> Finding:
 
 
 def test_all_that_is_known_of_a_finding_comes_back(finding: Finding, tmp_path: Path) -> None:
-    told = replace(
+    named = replace(
         finding,
         wrong_part="post_grad: remove_noop_ops",
         cause="the inverse of expand subtracts",
@@ -189,7 +189,7 @@ def test_all_that_is_known_of_a_finding_comes_back(finding: Finding, tmp_path: P
         latent=True,
         user_level={"aot_eager": "shows", "inductor": "does not show"},
     )
-    for written in (finding, told):
+    for written in (finding, named):
         write_finding(tmp_path / "findings" / finding.identifier, written)
         assert read_finding(tmp_path / "findings" / finding.identifier) == written
         assert read_findings(tmp_path) == [written]
