@@ -423,9 +423,12 @@ def _is_number(argument: Argument) -> bool:
     )
 
 
-def _is_word(argument: Argument) -> bool:
-    # Modes such as "floor". A program may come from a file and is run, so no text can be a path.
-    return isinstance(argument, str) and re.fullmatch(r"\w{1,40}", argument, re.ASCII) is not None
+def _is_plain_text(argument: Argument) -> bool:
+    # Modes such as "floor", and equations of einsum. A program may come from a file and is run, so
+    # no text can be a path.
+    return (
+        isinstance(argument, str) and re.fullmatch(r"[\w,>-]{1,40}", argument, re.ASCII) is not None
+    )
 
 
 KINDS: dict[str, Callable[[Argument], bool]] = {
@@ -434,7 +437,7 @@ KINDS: dict[str, Callable[[Argument], bool]] = {
     "bool": lambda argument: isinstance(argument, int),
     "float": _is_float,
     "number": _is_number,
-    "str": _is_word,
+    "str": _is_plain_text,
     "Device": lambda argument: isinstance(argument, str) and is_device_name(argument),
     # The dispatcher accepts the next three as the integers of their C++ enumerations. Only dtypes
     # have a value of their own in a program.

@@ -187,6 +187,7 @@ LEGAL = [
     ("aten._foreach_add.ScalarList", ((X, X), (True, 1.5)), {}),
     ("aten.upsample_nearest1d.vec", (Ref("z"), None, (2,)), {}),  # an int in float[]
     ("aten.random_.from", (X,), {"from": 0, "to": 3}),
+    ("aten.einsum.default", ("ij,ij->", (X, X)), {}),
 ]
 ILLEGAL = [
     ("aten.eq.Tensor", (X, 1), {}),
