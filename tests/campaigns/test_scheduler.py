@@ -324,6 +324,23 @@ def test_half_of_the_time_is_for_the_first_reduced_failure_of_each_kind(tmp_path
     assert isinstance(pool.scheduled[5], Shard), "others are reduced beside shards"
 
 
+@pytest.mark.parametrize("reductions", [1, 2])
+def test_a_worker_that_would_be_idle_draws_beside_reductions(
+    reductions: int, tmp_path: Path
+) -> None:
+    subject, pool = scheduler(tmp_path, 200, seconds=100.0, workers=2)
+    subject.fill()
+    failures = [Failure(symptom, PROGRAM, 0) for symptom in (SYMPTOM, ERROR)[:reductions]]
+    for number, work in enumerate(pool.scheduled):  # grows
+        if isinstance(work, Shard):
+            pool.complete(number, *(failures if number == 0 else ()))
+            subject.take()
+    before = len(pool.scheduled)
+    subject.started -= 60
+    subject.fill()
+    assert [type(work) for work in pool.scheduled[before:]] == [Shard] * (2 - reductions)
+
+
 def test_a_long_campaign_reserves_minutes_and_not_hours(tmp_path: Path) -> None:
     subject, pool = scheduler(tmp_path, 100, seconds=8 * 3600.0)
     subject.started -= 0.95 * 8 * 3600

@@ -152,11 +152,16 @@ class Scheduler:
         writes. More would only prolong the end of a timed campaign, and delay the reductions. But
         no worker waits for a shard or a reduction that takes long.
         """
-        workers = self.tasks.executor.workers
+        waiting = len(self._queue)
+        few = waiting < 2 * self.tasks.executor.workers
+        return few or (self._would_idle and waiting < DONE_EARLY)
+
+    @property
+    def _would_idle(self) -> bool:
+        """Whether a worker has nothing to do without another shard."""
         undone = sum(it.outcome is None for it in self._queue)
         undone += sum(it.outcome is None for it in self._reductions)
-        waiting = len(self._queue)
-        return waiting < 2 * workers or (undone < workers and waiting < DONE_EARLY)
+        return undone < self.tasks.executor.workers
 
     def take(self) -> FoundFailure | None:
         """Take the next shard or reduction that is done, or wait a moment if there is none.
@@ -188,6 +193,8 @@ class Scheduler:
             not ticket.work.failure.symptom.latent for ticket in self._reductions
         )
         drawing = DRAWING_IF_DUE if self.is_due else DRAWING if found_waits else 1.0
+        if self._reductions and self._would_idle:  # each that is under way has its worker
+            drawing = 1.0
         return self.elapsed > seconds - min(seconds * (1 - drawing), ENOUGH)
 
     # --- shards ---
