@@ -79,6 +79,12 @@ LAYOUTS = (
 
 RULES_SHARE = 50  # percent of the programs of a shard that has the switch on
 LOOPS_SHARE = 60  # percent of the programs of a shard for loops in generated code
+# Rules that fire only in a variant of a target, by a part of their names.
+RULES_OF = {
+    "freezing": "freezing_patterns.",  # for constant weights
+    "as-written": "pre_grad.",  # for functions of torch
+    "post_grad_fusion_options=all": "post_grad.POST_GRAD_PATTERNS[",
+}
 
 SCENARIO_NAMES = tuple(scenario.name for scenario in SCENARIOS)
 # Scenarios that decide how inputs are drawn can be combined with all others.
@@ -102,10 +108,8 @@ class Features:
     gradients: bool = True
     # Percentage of programs that are derived from the compiler's rules.
     rules: int = 0
-    # These include rules for weights that are constants, as in the variant 'freezing'.
-    frozen: bool = False
-    # These include rules for functions of torch, which the variant 'as-written' calls.
-    written: bool = False
+    # These include the rules of this variant, one of `RULES_OF`.
+    variant: str = ""
     # Percentage of programs whose calls one loop of generated code may compute.
     loops: int = 0
     # Ops that are drawn more often; see `favored_operators`.
@@ -135,7 +139,7 @@ def swarm(seed: int) -> Features:
         large=chance.random() < 0.7,
         instructions=chance.choice((3, 5, 8, 12)),
         gradients=chance.random() < 0.25,
-        rules=RULES_SHARE if chance.random() < 0.25 else 0,
+        rules=RULES_SHARE if chance.random() < 0.4 else 0,
     )
 
 

@@ -156,6 +156,9 @@ class Scene:
     values: dict[str, torch.Tensor] = field(init=False)  # oldest first
     instructions: list[Instruction] = field(default_factory=list)
     wanted: list[str] = field(default_factory=list)  # values that a scenario wants to be returned
+    # Inner values of calls that a rule matches. If another call read one, or it were returned, the
+    # rule would not apply.
+    hidden: set[str] = field(default_factory=set)
     # One watch for all calls, since it records which memory is still unwritten.
     watch: Watch = field(default_factory=lambda: Watch(traces=False))
     # The state of torch's generator after the instructions so far.
@@ -243,6 +246,7 @@ class Scene:
     def wants(self, *names: str) -> None:
         """Declare that a bug would show if these values were returned, the last ones first."""
         self.wanted += names
+        self.hidden.difference_update(names)
 
     def is_written(self, tensor: torch.Tensor) -> bool:
         """True if a call, or the fill of an input, wrote each byte that the tensor covers."""
@@ -258,8 +262,9 @@ class Scene:
     def newest_first(
         self, accepts: Callable[[torch.Tensor], bool] = lambda tensor: True
     ) -> list[str]:
-        """The names of all values that `accepts` accepts, the newest first."""
-        return [name for name in reversed(self.values) if accepts(self.values[name])]
+        """The names of all values that are not hidden and that `accepts` accepts, newest first."""
+        names = [name for name in reversed(self.values) if name not in self.hidden]
+        return [name for name in names if accepts(self.values[name])]
 
     def apart(self, names: Iterable[str], others: Iterable[str]) -> list[str]:
         """The names whose values share no byte with the values of `others`."""

@@ -137,7 +137,7 @@ def _derived_scene(
     from aliasproof.generators.rules.derived import derived_scene  # noqa: PLC0415
 
     number = pick.integer(0, MOST_PAIRS) if turn is None else turn
-    scene = derived_scene(pick, number, counts, frozen=features.frozen, written=features.written)
+    scene = derived_scene(pick, number, counts, features.variant)
     if scene is not None:
         for _ in range(pick.integer(0, 3) if pick.chance(50) else 0):
             with contextlib.suppress(NoChoice):
@@ -239,8 +239,9 @@ def _draw_outputs(pick: Pick, scene: Scene) -> list[str]:
     names = scene.newest_first(scene.is_written)
     count = pick.integer(1, 4) if names and not pick.chance(5) else 0
     outputs = [pick.one(names[:4] if pick.chance(60) else names) for _ in range(count)]
-    # Two values that a scenario relates are rarely drawn together.
-    if count and scene.wanted and pick.chance(60):
+    # Two values that a scenario relates are rarely drawn together. A rule does not apply to calls
+    # whose result nothing reads.
+    if count and scene.wanted and (scene.hidden or pick.chance(60)):
         wanted = [name for name in reversed(scene.wanted) if name in names]
         outputs = [*wanted, *outputs][:MOST_OUTPUTS]
     return list(dict.fromkeys(outputs))

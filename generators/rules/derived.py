@@ -27,11 +27,10 @@ from aliasproof.generators.rules.pattern_walk import in_place_forms
 from aliasproof.generators.rules.plain_matches import (
     USUAL,
     VARIANTS,
-    is_frozen,
-    is_written,
     out_of_reach,
     plain_match,
     search_function,
+    variant_of,
 )
 from aliasproof.generators.rules.situations import (
     BY_NAME,
@@ -166,32 +165,36 @@ TRIES = 4  # for a pair, each with other operands and writes
 BOOLS = (("0",), ("1",), ("0", "1"))
 FRACTIONS = (("0.5", "-0.25", "1", "0.0", "2"), ("0.0", "1"), ("-1", "0.5", "-2"))
 PAIRS_TRIED = 8  # per program
-STAYS = 4  # turns per rule; must divide the number of situations
 OF_OPERATORS = "aten."  # prefix of the names of these rules
 LATER = 1_000_000  # bound of random program numbers, which only replace impossible pairs
 
 
-def drawn_rules() -> tuple[tuple[str, ...], ...]:
-    """The rules that may match a program: those shipped in the package, else those of torch."""
-    return shipped().rules or rules_of_torch()
+@functools.cache
+def rules_of_torch() -> tuple[tuple[str, ...], ...]:
+    """The rules of torch that may match a program, in three groups.
+
+    The groups are: patterns written by hand, with operators that have an in-place form; operators
+    that are decomposed or lowered; patterns that torch traced. A call of an operator that torch
+    decomposes or lowers is a match of the rule that does so.
+    """
+    names = [*(name for name in rules() if out_of_reach(name) is None), *in_place_forms()]
+    traced = tuple(name for name in names if search_function(name) is not None)
+    return tuple(name for name in names if name not in traced), operators(), traced
 
 
 @functools.cache
-def rules_of_torch() -> tuple[tuple[str, ...], ...]:
-    """The rules of torch that may match a program, in five groups; the last two need a variant.
+def groups_of(variant: str) -> tuple[tuple[str, ...], ...]:
+    """The groups of rules that take turns in programs of a variant.
 
-    The groups are: patterns written by hand, with operators that have an in-place form; operators
-    that are decomposed or lowered; patterns that torch traced; patterns of freezing; patterns on
-    functions. They take turns. There are many traced patterns, and most differ only in a dtype. A
-    call of an operator that torch decomposes or lowers is a match of the rule that does so.
+    There are many traced patterns, and most differ only in a dtype. A variant with rules of its own
+    has one of these in every second turn.
     """
-    within = [name for name in rules() if out_of_reach(name) is None]
-    frozen = tuple(name for name in within if is_frozen(name))
-    written = tuple(name for name in within if is_written(name))
-    others = [name for name in (*within, *in_place_forms()) if name not in (*frozen, *written)]
-    traced = tuple(name for name in others if search_function(name) is not None)
-    by_hand = tuple(name for name in others if name not in traced)
-    return by_hand, operators(), traced, frozen, written
+    by_hand, of_operators, traced = shipped().rules or rules_of_torch()
+    usual = [tuple(it for it in names if variant_of(it) is None) for names in (by_hand, traced)]
+    own = tuple(it for it in (*by_hand, *traced) if variant_of(it) == variant)
+    if own:
+        return own[::2], usual[0], own[1::2], of_operators
+    return usual[0], of_operators, usual[1]
 
 
 @functools.cache
@@ -202,32 +205,24 @@ def match_of(rule: str, kind: str, number: int) -> Program | str:
     return look_up(plain_match, rule, kind, number)
 
 
-def pair_of(turn: int, *, frozen: bool = False, written: bool = False) -> tuple[str, str]:
-    """The rule and the situation of program number `turn`, with these groups of rules.
-
-    A rule stays for some turns, since a search for its matches costs as much as many programs.
-    """
-    *groups, of_frozen, of_written = drawn_rules()
-    groups += [of_frozen] * frozen + [of_written] * written
+def pair_of(turn: int, variant: str) -> tuple[str, str]:
+    """The rule and the situation of program number `turn`, in a variant of a target."""
+    groups = groups_of(variant)
     names = groups[turn % len(groups)]
-    part, within = divmod(turn // len(groups), STAYS)
-    parts = len(NAMES) // STAYS  # per rule, each with other situations
-    count = len(names) * parts
-    # A step coprime to `count` visits each part once in `count` turns, and related parts far apart.
+    count = len(names) * len(NAMES)
+    # A step coprime to `count` visits each pair once in `count` turns, and related pairs far apart.
     step = next(k for k in range(int(count * 0.618), 2 * count) if math.gcd(k, count) == 1)
-    rule, first = divmod(part * step % count, parts)
-    return names[rule], NAMES[first + parts * within]
+    rule, situation = divmod(turn // len(groups) * step % count, len(NAMES))
+    return names[rule], NAMES[situation]
 
 
-def derived_scene(
-    pick: Pick, turn: int, counts: Counts, *, frozen: bool = False, written: bool = False
-) -> Scene | None:
+def derived_scene(pick: Pick, turn: int, counts: Counts, variant: str) -> Scene | None:
     """The scene of program number `turn`.
 
     If its pair is impossible, tries another situation of the rule, and then another rule; None if
     none of `PAIRS_TRIED` pairs fits.
     """
-    rule, situation = pair_of(turn, frozen=frozen, written=written)
+    rule, situation = pair_of(turn, variant)
     for _ in range(PAIRS_TRIED):
         try:
             scene = derive(pick, rule, BY_NAME[situation], counts).scene
@@ -235,7 +230,7 @@ def derived_scene(
             situation = pick.one(NAMES)
             if isinstance(match_of(rule, USUAL, 0), str):
                 later = pick.integer(0, LATER)
-                rule, _ = pair_of(later, frozen=frozen, written=written)
+                rule, _ = pair_of(later, variant)
             continue
         counts.pairs[rule, situation] += 1
         return scene

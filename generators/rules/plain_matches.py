@@ -24,6 +24,7 @@ from torch._inductor import config, pattern_matcher
 from torch._inductor.pattern_matcher import PatternEntry, ReplacementPatternEntry
 from torch._ops import OpOverload
 
+from aliasproof.generators.features import RULES_OF
 from aliasproof.generators.rules.matching import RAISES, TAKEN, is_covered, refusal
 from aliasproof.generators.rules.pattern_walk import (
     ALIKE,
@@ -251,14 +252,9 @@ def search_function(rule: str) -> SearchFunction | None:
     return None if rule in in_place_forms() else SearchFunction.of(rules()[rule])
 
 
-def is_frozen(rule: str) -> bool:
-    """True for a rule that requires constant weights: it runs in the variant 'freezing'."""
-    return rule.startswith("freezing_patterns.")
-
-
-def is_written(rule: str) -> bool:
-    """True for a rule on functions of torch, which run in the variant 'as-written'."""
-    return rule.startswith("pre_grad.")
+def variant_of(rule: str) -> str | None:
+    """The variant that the rule needs; None if it fires on the plain target."""
+    return next((variant for variant, part in RULES_OF.items() if part in rule), None)
 
 
 def out_of_reach(rule: str) -> str | None:
@@ -337,7 +333,7 @@ def settings_of(check: Callable[..., object]) -> Iterator[tuple[str, bool]]:
 
 
 def _searched(rule: str, kind: str, number: int, usual: Program | None) -> FoundMatch:
-    search = search_function(rule)
+    search, frozen = search_function(rule), variant_of(rule) == "freezing"
     pick = Pick(random.Random(f"{rule} {kind} {number}").randint)
     refused: Counter[str] = Counter()
     reasons: Counter[str] = Counter()
@@ -349,7 +345,7 @@ def _searched(rule: str, kind: str, number: int, usual: Program | None) -> Found
             else:
                 dtype = pick.one(OTHER_DTYPES) if kind == OTHER_DTYPE else None
                 program = program_of(search, pick, kind, dtype)
-            program = with_constants(pick, program) if is_frozen(rule) else program
+            program = with_constants(pick, program) if frozen else program
         except NoChoice as error:
             refused[(str(error) or str(error.__cause__ or "nothing fits")).partition("\n")[0]] += 1
             continue
@@ -359,15 +355,15 @@ def _searched(rule: str, kind: str, number: int, usual: Program | None) -> Found
         # The first match of a search function shows that it is reachable, and a trace takes time. A
         # match of functions of torch shows only in a graph of Dynamo.
         traced = search is not None and usual is not None
-        known = rule in in_place_forms() or is_written(rule) or traced
-        reason = None if known else refusal(rules()[rule], program, frozen=is_frozen(rule))
+        known = rule in in_place_forms() or variant_of(rule) == "as-written" or traced
+        reason = None if known else refusal(rules()[rule], program, frozen=frozen)
         if reason is None:
             return FoundMatch(program)
         reasons[reason] += 1
         raises += [program] * (reason == RAISES)
         # An earlier entry whose pattern matches as much would take the next draw, too.
         covered = reason.endswith(TAKEN) and is_covered(rules()[rule])
-        if covered or reasons.total() == MOST_CHECKS[is_frozen(rule)]:
+        if covered or reasons.total() == MOST_CHECKS[frozen]:
             break
     if raises:
         return FoundMatch(raises[0])

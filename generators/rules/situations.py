@@ -55,6 +55,7 @@ class Weaving:
             kwargs = {key: rename(value, self.names) for key, value in call.kwargs}
             results = self.scene.call(call.op, *args, named=True, **kwargs)
             self.names.update(zip(call.results, results, strict=False))
+            self.scene.hidden.update(set(results) - set(self.results()))
         self.played = max(self.played, stop)
 
     # --- values of the match ----------------------------------------------------------------------

@@ -18,7 +18,7 @@ from aliasproof.generators.rules.derived import (
     shipped,
     shipped_file,
 )
-from aliasproof.generators.rules.plain_matches import KINDS, plain_match
+from aliasproof.generators.rules.plain_matches import KINDS, plain_match, variant_of
 
 
 def matches_of(rule: str) -> dict[tuple[str, int], Found]:
@@ -31,8 +31,8 @@ def main() -> None:
     """Search, and write the file."""
     shipped_file().unlink(missing_ok=True)
     shipped.cache_clear()
-    by_hand, _, traced, _, written = groups = rules_of_torch()
-    rules = [*by_hand, *traced, *written]
+    by_hand, _, traced = groups = rules_of_torch()
+    rules = [rule for rule in (*by_hand, *traced) if variant_of(rule) != "freezing"]
     with multiprocessing.Pool() as pool:
         found = dict(zip(rules, pool.imap(matches_of, rules), strict=True))
     data = {

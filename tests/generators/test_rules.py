@@ -1,5 +1,6 @@
 """Programs derived from rules of Inductor: the rule fires, and the situation occurs."""
 
+import itertools
 import random
 from dataclasses import replace
 
@@ -8,12 +9,12 @@ import torch
 from torch import Tensor
 from torch._inductor import config
 
-from aliasproof.generators.features import Features
+from aliasproof.generators.features import RULES_OF, Features
 from aliasproof.generators.rules import operator_calls
 from aliasproof.generators.rules.derived import (
     OF_OPERATORS,
     derive,
-    drawn_rules,
+    groups_of,
     match_of,
     pair_of,
     rules_of_torch,
@@ -30,11 +31,10 @@ from aliasproof.generators.rules.plain_matches import (
     USUAL,
     find_match,
     has_kind,
-    is_frozen,
-    is_written,
     out_of_reach,
     plain_match,
     settings_of,
+    variant_of,
 )
 from aliasproof.generators.rules.situations import BY_NAME, NAMES
 from aliasproof.generators.scene import Counts, NoChoice, Pick
@@ -192,16 +192,25 @@ def test_what_is_measured_is_not_there_by_itself() -> None:
     assert len(SHOWS) == OF_THE_ISSUE
 
 
-def test_numbers_walk_through_all_pairs() -> None:
-    lists = drawn_rules()
-    for index, names in enumerate(lists):
-        count = len(names) * len(NAMES)
-        drawn = {
-            pair_of(len(lists) * turn + index, frozen=True, written=True) for turn in range(count)
-        }
-        assert drawn == {(rule, name) for rule in names for name in NAMES}
-    without = {pair_of(turn)[0] for turn in range(200)}
-    assert not any(is_frozen(rule) or is_written(rule) for rule in without)
+@pytest.mark.parametrize("variant", ["", *RULES_OF])
+def test_numbers_walk_through_all_pairs(variant: str) -> None:
+    groups = groups_of(variant)
+    for index, names in enumerate(groups):
+        turns = range(index, len(groups) * len(names) * len(NAMES), len(groups))
+        drawn = [pair_of(turn, variant) for turn in turns]
+        assert set(drawn) == {(rule, name) for rule in names for name in NAMES}
+        # A short run has many rules, not many situations of few.
+        assert len({rule for rule, _ in drawn[: len(names)]}) > len(names) / 2
+
+
+def test_each_rule_is_drawn_where_it_can_fire() -> None:
+    drawn = [{*itertools.chain(*groups_of(variant))} for variant in ("", *RULES_OF)]
+    assert {*itertools.chain(*rules_of_torch())} == set.union(*drawn)
+    plain, *of_variants = ({rule for rule in names if "." in rule} for names in drawn)
+    for variant, names in zip(RULES_OF, of_variants, strict=True):
+        own = {rule for rule in names if variant_of(rule) == variant}
+        assert own
+        assert not own & plain
 
 
 def test_programs_depend_on_seed_and_number_alone() -> None:
@@ -243,7 +252,7 @@ def test_a_kind_is_what_an_input_is_like() -> None:
 
 
 def test_most_operators_of_the_tables_are_drawn_and_others_have_a_reason() -> None:
-    assert operators() in drawn_rules()
+    assert operators() in groups_of("")
     assert len(operators()) > 700
     for name in set(tabled()) - set(operators()):
         assert operator_calls.out_of_reach(name)
@@ -270,10 +279,13 @@ def test_the_matches_of_the_package_are_those_of_this_torch() -> None:
     """If not, `python tests/generators/ship_matches.py` writes them."""
     if not shipped().rules:
         pytest.skip(f"none come with the package for torch {torch.__version__}")
-    assert drawn_rules() == rules_of_torch()
-    by_hand, _, traced, _, written = drawn_rules()
-    assert {*shipped().numbers} == {*by_hand, *traced, *written}
-    for rule in {*by_hand, *traced} - {*in_place_forms()}:
+    assert shipped().rules == rules_of_torch()
+    by_hand, _, traced = shipped().rules
+    rules_found = {rule for rule in (*by_hand, *traced) if variant_of(rule) != "freezing"}
+    assert {*shipped().numbers} == rules_found
+    for rule in rules_found - {*in_place_forms()}:
+        if variant_of(rule) == "as-written":
+            continue
         match = match_of(rule, USUAL, 0)
         if isinstance(match, Program):
             entry = rules()[rule]

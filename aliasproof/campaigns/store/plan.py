@@ -15,7 +15,14 @@ from typing import Any
 from aliasproof.campaigns.failure.codec import decoded
 from aliasproof.corpus.bug_files import known_bugs
 from aliasproof.corpus.known_bug import KnownBug
-from aliasproof.generators.features import Features, exclude_features, for_code_generation, swarm
+from aliasproof.generators.features import (
+    RULES_OF,
+    RULES_SHARE,
+    Features,
+    exclude_features,
+    for_code_generation,
+    swarm,
+)
 from aliasproof.generators.scenarios import SCENARIOS
 from aliasproof.generators.scenarios_of_memory import CUSTOM_SCENARIOS
 from aliasproof.generators.strategies import TURNS_PER_SEED, sample
@@ -30,7 +37,7 @@ from aliasproof.targets.names import ATEN, BOTH, HUNTED, PYTHON
 from aliasproof.targets.registry import target as target_named
 from aliasproof.targets.registry import user_code
 from aliasproof.targets.user_targets import YOUR_BACKEND
-from aliasproof.targets.variants import AS_WRITTEN, FREEZING
+from aliasproof.targets.variants import AS_WRITTEN
 
 # --- ways -----------------------------------------------------------------------------------------
 #
@@ -76,6 +83,7 @@ WAYS = (
     Way("feed-back", ("inductor-fx",)),
     # For passes on functions of torch, which only a graph of Dynamo has.
     Way("as-written:pre_grad_fusion_options=all", ("inductor-fx",)),
+    Way("post_grad_fusion_options=all", ("inductor-fx",)),
     Way(
         "enable_auto_functionalized_v2=False",
         ("inductor-fx", "inductor"),
@@ -177,11 +185,9 @@ class Shard:
 
     def features(self) -> Features:
         """What its programs may contain."""
-        variants = self.target.split(":")
-        frozen, written = (variant.name in variants for variant in (FREEZING, AS_WRITTEN))
-        target = target_named(self.target)
-        features = swarm(self.seed)
-        features = replace(features, frozen=frozen, written=written, favored=target.favored)
+        target, (_, *variants) = target_named(self.target), self.target.split(":")
+        variant = next((it for it in variants if it in RULES_OF), "")
+        features = replace(swarm(self.seed), variant=variant, favored=target.favored)
         if target.generates_code:
             features = for_code_generation(features, self.seed)
         left_out = target.left_out | (written_for_bugs() if self.blind else frozenset())
@@ -359,8 +365,12 @@ class Plan:
             seed, group = self.seed * SEEDS_APART + number, self.group or target.group
             way = in_another_way(name, number, swarm(seed))
             shard = Shard(seed, way, count, frozenset(), self.past_known, self.device, group)
-            rules = 0 if cuts and self.rules is None else self.rules
-            shard = replace(shard, rules=rules, blind=self.blind)
+            shard = replace(shard, rules=self.rules, blind=self.blind)
+            if cuts and self.rules is None:
+                shard = replace(shard, rules=0)
+            elif self.rules is None and way != name and target.has_settings:
+                # Most of the rules of a variant would have no turn in its few shards.
+                shard = replace(shard, rules=RULES_SHARE if shard.features().variant else None)
             for begin, end in itertools.pairwise((0, *cuts, count)):
                 half = turn + (begin + end) / 2 / PROGRAMS_PER_SHARD + START_SHARE * bool(cuts)
                 yield half * target.cost, replace(shard, count=end, skip=frozenset(range(begin)))
