@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import random
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -36,8 +37,11 @@ def recording(file: Path, way: Way) -> Iterator[None]:
         setattr(nn.Module, "__call__", _perturbing(nn.Module.__call__))  # noqa: B010
     if way != "compiled":  # Dynamo does not know the replacement
         torch.set_autocast_dtype = _noting_dtype(torch.set_autocast_dtype)
-    # Draw random numbers in the order of eager.
+    # Draw random numbers in the order of eager, and without a seed of the script the same ones.
     inductor_config.fallback_random = True
+    random.seed(0)
+    np.random.seed(0)  # noqa: NPY002 - the generator that scripts without one of their own use
+    torch.manual_seed(0)
     with torch.compiler.set_stance("default" if way == "compiled" else "force_eager"):
         yield
     kept = dict(_held())
@@ -89,7 +93,8 @@ def _held() -> Iterator[tuple[str, torch.Tensor]]:
     numbers: Counter[str] = Counter()
     for owner in {id(it): it for it in _found}.values():
         kind = type(owner).__name__
-        if type(owner) is nn.Module or isinstance(owner, fx.GraphModule):
+        of_torch = type(owner).__module__.startswith("torch._")  # not torch.nn or torch.optim
+        if of_torch or type(owner) is nn.Module or isinstance(owner, fx.GraphModule):
             continue  # compilers make these
         own: dict[str, object] = {}
         if isinstance(owner, Optimizer):
