@@ -59,6 +59,7 @@ LONGEST_REASON = 120  # characters of a message
 IN_BACKWARD = "in its backward pass: "
 # Makes the context in which something runs, from a description of it.
 Running: TypeAlias = Callable[[str], AbstractContextManager[object]]
+RECORDED = "create_graph=True records its gradients, and AOTAutograd does not differentiate them"
 OTHER_HISTORY = (
     "a tensor is a leaf of autograd, or requires gradients, in one run only; gradients are equal"
 )
@@ -165,7 +166,11 @@ class CheckedGraph:
             self.counts.leave_out(_failure(error))
             return self.eager(*args)
         middle = time.perf_counter()
-        outputs = self.eager(*args)  # an error of eager is an error of the model
+        try:
+            outputs = self.eager(*args)
+        except Exception as error:  # an error of the model, too
+            self.counts.leave_out(f"eager raises {type(error).__name__}")
+            raise
         finish(before.tensors)
         ended = time.perf_counter()
         try:
@@ -265,6 +270,8 @@ class CheckedGraph:
     ) -> None:
         if not self._may_compare_gradients():
             return
+        if torch.is_grad_enabled():
+            self.counts.leave_out(f"{IN_BACKWARD}{RECORDED}")
         started = time.perf_counter()
         try:
             with self._keep_model_running():

@@ -483,6 +483,25 @@ def test_another_history_with_equal_gradients_is_counted(checking, planted) -> N
     assert any("2 of 2 calls, because a tensor is a leaf" in line for line in summary(check))
 
 
+def test_gradients_that_are_differentiated_again_are_counted(checking) -> None:
+    x = torch.ones(2, requires_grad=True)
+    with checking(AOT) as check:
+        result = torch.compile(torch.sin)(x).sum()
+        (gradient,) = torch.autograd.grad(result, x, create_graph=True)
+        gradient.sum().backward()
+    assert check.graphs[0].counts.backward == 1
+    (line,) = (line for line in summary(check) if "NOT CHECKED" in line)
+    assert "the backward pass in 1 of 1 call, because create_graph=True records its" in line
+
+
+def test_a_call_on_which_eager_raises_is_counted(checking) -> None:
+    base = torch.zeros(4)
+    with checking(AOT) as check, pytest.raises(RuntimeError, match="some elements"):
+        torch.compile(lambda x, y: x.add_(y))(base[:3], base[1:])
+    line = "NOT CHECKED: 1 of 1 call, because eager raises RuntimeError"
+    assert line in summary(check)
+
+
 def test_gradients_of_zeros_for_none_are_counted(checking) -> None:
     one, other = torch.ones(2, requires_grad=True), torch.ones(2, requires_grad=True)
     with checking(AOT) as check:
