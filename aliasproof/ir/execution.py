@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import operator
+import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
+import numpy as np
 import torch
 from torch import fx
 from torch.autograd import forward_ad
@@ -18,11 +20,11 @@ from aliasproof.ir.values import storage_data, texts_of
 
 Tensors = Sequence[torch.Tensor]
 
-SEED = 0  # of torch's generators when a program starts
+SEED = 0  # of all generators when a program starts
 
 
 def seed_generators() -> None:
-    """Give torch's generators the state that they have when a program starts.
+    """Give the generators of torch, Python and NumPy the state of a program's start.
 
     Call it before each run: eager and target must draw the same numbers.
     """
@@ -30,6 +32,21 @@ def seed_generators() -> None:
     torch.default_generator.manual_seed(SEED)
     if torch.cuda.is_initialized():
         torch.cuda.manual_seed_all(SEED)
+    random.seed(SEED)
+    np.random.seed(SEED)  # noqa: NPY002 - code without a generator of its own draws from this one
+
+
+@contextlib.contextmanager
+def random_numbers_kept() -> Iterator[None]:
+    """Restore the states of these generators at the end."""
+    devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
+    of_python, of_numpy = random.getstate(), np.random.get_state()  # noqa: NPY002
+    try:
+        with torch.random.fork_rng(devices=devices):
+            yield
+    finally:
+        random.setstate(of_python)
+        np.random.set_state(of_numpy)  # noqa: NPY002
 
 
 @contextlib.contextmanager

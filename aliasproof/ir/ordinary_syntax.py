@@ -8,6 +8,7 @@ means the program. `aliasproof.ir.parsing` reads only the output of `aliasproof.
 from __future__ import annotations
 
 import cmath
+import contextlib
 import math
 import re
 import warnings
@@ -22,7 +23,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
 from aliasproof.ir.devices import CPU, on_device, with_device
-from aliasproof.ir.execution import execute, returns_one_tensor
+from aliasproof.ir.execution import (
+    execute,
+    random_numbers_kept,
+    returns_one_tensor,
+    seed_generators,
+)
 from aliasproof.ir.printing import NO_GRAD, expression, inputs_source, statement, static_marks
 from aliasproof.ir.program import Argument, Input, Instruction, Program, Ref
 from aliasproof.ir.regions import dense_strides
@@ -364,14 +370,15 @@ def ordinary_source(program: Program, *, near: bool = False, literal: bool = Fal
     form if the program raises in eager.
     """
     device, program = program.device, on_device(program, CPU)
-    try:
-        lines = _spelled_lines(program, near=near, literal=literal)
-    except (RuntimeError, IndexError, ValueError, TypeError):
-        # Under a dispatch mode, as in campaigns, some kernels of eager accept more.
-        literal, lines = True, _spelled_lines(program, near=near, literal=True)
     returned = ", ".join(program.outputs)  # one output is returned without a tuple, as users do
-    if len(lines) <= MOST_JOINED and not literal:
-        lines, returned = _nested_calls(program, lines, returned)
+    with random_numbers_kept():
+        try:
+            lines = _spelled_lines(program, near=near, literal=literal)
+        except (RuntimeError, IndexError, ValueError, TypeError):
+            # Under a dispatch mode, as in campaigns, some kernels of eager accept more.
+            literal, lines = True, _spelled_lines(program, near=near, literal=True)
+        if len(lines) <= MOST_JOINED and not literal:
+            lines, returned = _nested_calls(program, lines, returned)
     return with_device(_text(program, lines, returned), device)
 
 
@@ -392,11 +399,13 @@ def _spelled_lines(program: Program, *, near: bool, literal: bool) -> list[_Line
     values = dict(zip((view.name for view in program.inputs), input_tensors(program), strict=True))
     used = {name for call in program.instructions for name in call.refs} | set(program.outputs)
     lines = []
+    seed_generators()
     for instruction in program.instructions:
         if literal:
             line = _Line(_target(instruction), statement(replace(instruction, results=())))
         else:
-            line = _line(instruction, values, near=near)
+            with torch.random.fork_rng(devices=[]):
+                line = _line(instruction, values, near=near)
         line = replace(line, grad=instruction.grad)
         # An unused result is dropped at once; the program keeps it, as a campaign runs it.
         dropped = not literal and not used.intersection(instruction.results)
@@ -534,8 +543,10 @@ def _nested_calls(program: Program, lines: list[_Line], returned: str) -> tuple[
             continue
         if max(map(len, map(str, (*rest[:1], f"return {last}")))) > LONGEST_LINE:
             continue
-        if _calls_of_text(program, candidate, last) == expected:
-            lines, returned = candidate, last
+        # In another order, random numbers differ, and an index may be out of range.
+        with contextlib.suppress(RuntimeError, IndexError, ValueError):
+            if _calls_of_text(program, candidate, last) == expected:
+                lines, returned = candidate, last
     return lines, returned
 
 
@@ -553,4 +564,5 @@ def _calls_of_text(program: Program, lines: Sequence[_Line], returned: str) -> l
     scope: dict[str, Any] = {"torch": torch, "aten": torch.ops.aten}
     exec(_text(program, lines, returned), scope)  # noqa: S102 - our own text
     inputs = input_tensors(program)
+    seed_generators()  # a random index may be out of range in another run
     return recorded_calls(lambda: scope["program"](*inputs), inputs)

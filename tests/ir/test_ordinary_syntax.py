@@ -10,7 +10,7 @@ from hypothesis import given
 
 from aliasproof.generators.strategies import programs
 from aliasproof.ir import ordinary_syntax
-from aliasproof.ir.execution import run
+from aliasproof.ir.execution import run, seed_generators
 from aliasproof.ir.ordinary_syntax import (
     ordinary_inputs,
     ordinary_source,
@@ -19,6 +19,7 @@ from aliasproof.ir.ordinary_syntax import (
 )
 from aliasproof.ir.program import Input, Instruction, Program, Ref, Storage
 from aliasproof.ir.values import input_tensors
+from tests.short_programs import program_of, view
 
 EXAMPLES = [
     ("aten.zero_.default(aten_view)", "x.expand(3, 2, 4).zero_()"),
@@ -45,9 +46,11 @@ def same_calls(program: Program, text: str) -> bool:
     printed, expected = input_tensors(program), input_tensors(program)
 
     def outputs() -> object:
+        seed_generators()
         returned = run(program, expected)
         return returned if len(returned) > 1 else next(iter(returned), None)
 
+    seed_generators()
     calls = recorded_calls(lambda: scope["program"](*printed), printed)
     return calls == recorded_calls(outputs, expected)
 
@@ -67,6 +70,22 @@ def test_near_syntax_takes_a_number_for_a_tensor(program: Callable[..., Program]
     text = ordinary_source(written, near=True)
     assert text == "def program(x0):\n    x0.add_(1)\n    return x0 * 2\n"
     assert not same_calls(written, text)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_random_index_is_drawn_as_in_a_run_of_the_program(seed: int) -> None:
+    """With other numbers than those of the seed of programs, the index would be out of range."""
+    body = (
+        "v0 = aten.randint_like.default(x0, 2)\n"
+        "v1 = aten.index_select.default(x0, 0, v0)\nreturn (v1,)"
+    )
+    torch.manual_seed(seed)
+    text = ordinary_source(program_of(body, view(1, dtype=torch.int64)))
+    index = "aten.randint_like.default(x0, 2)"
+    assert text == f"def program(x0):\n    return x0.index_select(0, {index})\n"
+    state = torch.get_rng_state()
+    torch.manual_seed(seed)
+    assert torch.equal(state, torch.get_rng_state())
 
 
 def test_a_wrong_spelling_is_not_used(program, monkeypatch):

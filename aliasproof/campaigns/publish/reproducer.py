@@ -14,7 +14,7 @@ import torch
 
 from aliasproof.ir.custom_operators import NAMESPACE, definition
 from aliasproof.ir.devices import CPU, cpu_capability, full_name, on_device
-from aliasproof.ir.execution import run
+from aliasproof.ir.execution import random_numbers_kept, run, seed_generators
 from aliasproof.ir.ordinary_syntax import ordinary_inputs, ordinary_source, with_short_names
 from aliasproof.ir.program import Instruction, Program
 from aliasproof.ir.schemas import facts, resolve
@@ -468,7 +468,9 @@ def _comparison(
     # The dtypes of the inputs and the results.
     on_cpu = on_device(program, CPU)
     inputs = input_tensors(on_cpu)
-    dtypes = {tensor.dtype for tensor in (*inputs, *run(on_cpu, inputs))}
+    with random_numbers_kept():
+        seed_generators()
+        dtypes = {tensor.dtype for tensor in (*inputs, *run(on_cpu, inputs))}
     tolerance = "rtol=0, atol=0"
     if not exact:  # the tolerance of `torch.testing.assert_close` for the coarsest of the dtypes
         pairs = [torch.testing._comparison.default_tolerances(dtype) for dtype in dtypes]
