@@ -9,6 +9,7 @@ from __future__ import annotations
 import dis
 import itertools
 import re
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -98,6 +99,12 @@ def raiser(error: BaseException) -> str | None:
     return module if raised else NATIVE
 
 
+def _callers(error: BaseException) -> Iterator[str]:
+    """The modules in the traceback of an error."""
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        yield str(frame.f_globals.get("__name__"))
+
+
 def _made_of(error: BaseException) -> Iterator[BaseException]:
     """The error, then the error that it was made of, and so on.
 
@@ -159,8 +166,8 @@ class Refusal:
 
     `message` is a regular expression. `when` is the documented condition: the same error for
     another eager run is a violation. An error with this message is a violation, too, if its type is
-    not in `raises` (empty: any type), or if no module in `raised_by`, or below one of those, raised
-    it (see `raiser`).
+    not in `raises` (empty: any type), if no module in `raised_by`, or below one of those, raised it
+    (see `raiser`), or if it was raised outside of a call by the module `during`.
     """
 
     name: str
@@ -169,6 +176,7 @@ class Refusal:
     when: Callable[[Trace], bool] = field(repr=False)
     raises: tuple[str, ...] = ("RuntimeError",)
     raised_by: tuple[str, ...] = (NATIVE,)
+    during: str | None = None
 
     @property
     def limitation(self) -> Limitation:
@@ -185,6 +193,7 @@ class Refusal:
             (not self.raises or type(error).__name__ in self.raises)
             and re.search(self.message, str(error)) is not None
             and any(by.startswith(f"{module}.") for module in self.raised_by)
+            and self.during in (None, *_callers(error))
         )
 
 

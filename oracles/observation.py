@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _pytree as pytree
 
 from aliasproof.eager.definedness import Watch
@@ -96,6 +97,8 @@ def observe(
     try:
         with torch.no_grad(), leaving_forward_levels(), within or nullcontext():
             observation.outputs = pytree.tree_leaves(function(*inputs))
+            if _any_fake(observation.outputs) and not _any_fake(inputs):
+                raise TypeError("an output is a fake tensor, which has no data")
         # An error of a kernel belongs to this run, not to the next one.
         finish((*inputs, *observation.outputs))
     # These errors are about the harness, not about the function.
@@ -110,6 +113,10 @@ def observe(
             kind = "nested" if tensor.is_nested else tensor.layout
             raise Rejected(f"{name} is {kind}; only dense (strided) tensors can be judged")
     return observation
+
+
+def _any_fake(values: Iterable[object]) -> bool:
+    return any(isinstance(value, FakeTensor) for value in values)
 
 
 def observe_eager(

@@ -77,6 +77,7 @@ COMPILED_CODE_OR_REAL_TENSOR = Refusal(
     is_python_function,
     ("RuntimeError", "AssertionError"),
     ("torch._dynamo.eval_frame", "torch._subclasses.fake_tensor"),
+    during="torch.fx.experimental.proxy_tensor",
 )
 BODY_CAPTURED_WHOLE = Refusal(
     "body of a higher-order operator",

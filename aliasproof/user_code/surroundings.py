@@ -20,9 +20,11 @@ from typing import Any, TypeGuard
 import numpy as np
 import torch
 from torch import fx
+from torch.nn.parameter import is_lazy
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
+from aliasproof.ir.errors import UserError
 from aliasproof.ir.object_graph import PLAIN, is_installed, is_library, leaves, objects
 from aliasproof.targets.target import Function
 from aliasproof.user_code.user_file import CallArguments, distinct_tensors, not_comparable
@@ -253,6 +255,7 @@ class Surroundings:
 
     @classmethod
     def of(cls, function: Function, arguments: CallArguments) -> Surroundings:
+        """Find them. Raises `UserError` if a module is lazy: its first call changes its class."""
         small = (
             variable
             for variable in variables_of(function, arguments)
@@ -262,7 +265,11 @@ class Surroundings:
         variables = tuple(
             sorted(small, key=lambda variable: isinstance(variable.value, torch.optim.Optimizer))
         )
-        return cls(function, arguments.named_for(function), variables)
+        made = cls(function, arguments.named_for(function), variables)
+        for path, leaf in made.leaves():
+            if is_lazy(leaf):
+                raise UserError(f"{path} has no shape yet: call its module once before the check")
+        return made
 
     def call(self) -> object:
         return self.function(*self.arguments.args, **self.arguments.kwargs)

@@ -2,10 +2,12 @@
 
 import functools
 import itertools
+import random
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch._higher_order_ops import while_loop
@@ -13,6 +15,7 @@ from torch._higher_order_ops.map import map as hop_map
 
 import aliasproof
 from aliasproof.checks.check import check
+from aliasproof.ir.errors import UserError
 from aliasproof.oracles.check_result import Check
 from aliasproof.oracles.judge import ON_GRAPHS
 from aliasproof.oracles.observation import Observation
@@ -99,11 +102,51 @@ def test_inputs_and_captured_tensors_stay_as_they_were():
 
 
 def test_the_random_numbers_of_the_caller_go_on():
-    torch.manual_seed(7)
-    expected = torch.rand(2)
-    torch.manual_seed(7)
+    def states():
+        return str((torch.get_rng_state().tolist(), random.getstate(), np.random.get_state()))  # noqa: NPY002
+
+    before = states()
     check(increments, [torch.zeros(1)], ["identity"])
-    assert torch.equal(torch.rand(2), expected)
+    assert states() == before
+
+
+@pytest.mark.parametrize(
+    ("function", "error"),
+    [
+        (lambda x: x + torch.full((3,), 2.0), "AssertionError: Please convert all Tensors"),
+        (lambda x: (x + 1, torch.full((2,), 3.0)), "TypeError: an output is a fake tensor"),
+    ],
+)
+def test_a_pass_that_leaves_fake_tensors_in_a_graph_is_wrong(function, error):
+    def fold(module: torch.fx.GraphModule) -> torch.fx.GraphModule:
+        (full,) = module.graph.find_nodes(op="call_function", target=torch.ops.aten.full.default)
+        module.register_buffer("folded", full.target(*full.args, **full.kwargs))
+        with module.graph.inserting_before(full):
+            full.replace_all_uses_with(module.graph.get_attr("folded"))
+        return module
+
+    (result,) = check(function, [torch.ones(3)], [fold]).results.values()
+    (violation,) = result.reports["errors"].violations
+    assert violation.kind.startswith(f"raises {error}")
+
+
+@pytest.mark.filterwarnings("ignore:Dynamo does not know how to trace")
+@pytest.mark.parametrize(
+    "draw", [random.random, np.random.rand, lambda: torch.rand(3)], ids=range(3)
+)
+def test_a_function_may_draw_random_numbers(draw):
+    found = check(lambda x: x.mul_(draw()), [torch.ones(3)], ["identity", "aot-eager"])
+    assert found.results.keys() == {"identity", "aot-eager"}
+    assert [it for it in found.results.values() if it.violated] == []
+
+
+def test_a_lazy_module_is_refused_and_stays_as_it_is():
+    module = torch.nn.LazyLinear(3)
+    with pytest.raises(UserError, match=r"weight has no shape yet: call its module once"):
+        check(module, [torch.ones(2, 4)])
+    assert module.has_uninitialized_params()
+    module(torch.ones(2, 4))
+    assert not check(module, [torch.ones(2, 4)], ["aot-eager"]).results["aot-eager"].violated
 
 
 def test_state_of_a_module_is_compared(forgetful_target):

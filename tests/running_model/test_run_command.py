@@ -226,33 +226,31 @@ def test_verify_compares_what_is_printed_and_held_at_the_end(ran, tmp_path, fact
         assert "agree in what it prints and 10 tensors of its modules and optimizers" in line
 
 
+WRONG = """\
+wrong = lambda module, examples: lambda *args: [it + 1 for it in module(*args)]
+print(torch.compile(torch.nn.Linear(2, 2), backend=wrong)(torch.ones(2)).sum().item())
+"""
+GRADIENT_FUNCTION = """\
+print(torch.compile(lambda x: x.pow(2).mean(), backend='aot_eager')(leaf))
+"""
+OPTIMIZER = """\
+optimizer = torch.optim.Adam([leaf])
+leaf.sum().backward()
+torch.compile(optimizer.step, backend='eager')()
+"""
+QUIET = """\
+torch.compile(lambda x: x + 1, backend='eager')(leaf)
+"""
 VERIFIED = {
-    "a wrong backend, without a seed": (
-        "wrong = lambda module, examples: lambda *args: [it + 1 for it in module(*args)]\n"
-        "print(torch.compile(torch.nn.Linear(2, 2), backend=wrong)(torch.ones(2)).sum().item())\n",
-        "NOT THE SAME: of what it prints and 2 tensors of its modules and optimizers, 1 differ:"
-        " printed line 1",
-    ),
-    "a gradient function is printed": (
-        "print(torch.compile(lambda x: x.pow(2).mean(), backend='aot_eager')(leaf))\n",
-        "verified: eager and compiled agree in what it prints and 0 tensors",
-    ),
-    "the step of an optimizer is compiled": (
-        "optimizer = torch.optim.Adam([leaf])\n"
-        "leaf.sum().backward()\n"
-        "torch.compile(optimizer.step, backend='eager')()\n",
-        "verified: eager and compiled agree in what it prints and 3 tensors",
-    ),
-    "nothing is printed or held": (
-        "torch.compile(lambda x: x + 1, backend='eager')(leaf)\n",
-        "NOT VERIFIED: nothing is left of what it prints and 0 tensors",
-    ),
+    WRONG: "NOT THE SAME: of what it prints and 2 tensors of its modules and optimizers, 1 differ",
+    GRADIENT_FUNCTION: "verified: eager and compiled agree in what it prints and 0 tensors",
+    OPTIMIZER: "verified: eager and compiled agree in what it prints and 3 tensors",
+    QUIET: "NOT VERIFIED: nothing is left of what it prints and 0 tensors",
 }
 
 
-@pytest.mark.parametrize("case", VERIFIED)
-def test_verify_says_what_agrees(ran, tmp_path: Path, case: str) -> None:
-    text, expected = VERIFIED[case]
+@pytest.mark.parametrize(("text", "expected"), VERIFIED.items(), ids=range(len(VERIFIED)))
+def test_verify_says_what_agrees(ran, tmp_path: Path, text: str, expected: str) -> None:
     script = f"import torch\nleaf = torch.ones(2, requires_grad=True)\n{text}"
     (tmp_path / "verified.py").write_text(script)
     done = ran("run", "--verify", "--fail-on-differences", "verified.py")
