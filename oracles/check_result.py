@@ -70,8 +70,8 @@ class TargetResult:
     or if the graph is wrong or incomplete. `eager` is the eager run that the target was compared
     with, if it is not the eager run of the check. `wrong_part` is the pass after which the target
     is wrong, if attribution found one. `died` says how a process died during a comparison, in any
-    run. `rows` show both runs side by side, if they differ. `untested` says why the verdict is none
-    on the user's code; it is empty if it is one.
+    run. `rows` show both runs side by side, if they differ. `untested` says what of the user's
+    code the verdict does not cover.
     """
 
     target: str

@@ -108,7 +108,10 @@ def _reproduction(function: Program | Function, inputs: object, comparison: Chec
     """How to see the difference again from the command line."""
     first = next((it for it in comparison.results.values() if it.violated), None)
     name = next(iter(comparison.results)) if first is None else first.target
-    command = f"python -m aliasproof check FILE.py --target {name.removesuffix(AS_CALLED)}"
+    target, more = name.removesuffix(AS_CALLED), ""
+    if "<locals>" in target:  # no command can import it
+        target, more = f"FILE.py:{target.rpartition('.')[2]}", " and the target"
+    command = f"python -m aliasproof check FILE.py --target {target}"
     program: Program | None = None
     if isinstance(function, Program):
         program = function
@@ -116,8 +119,8 @@ def _reproduction(function: Program | Function, inputs: object, comparison: Chec
         with _quiet_logs():
             program = _as_program(function, inputs)
     if program is None:
-        return f"\nTo reproduce by the command line, {NO_FILE}:\n    {command}"
-    what = "this" if program is function else "its ATen calls"
+        return f"\nTo reproduce by the command line, {NO_FILE}{more}:\n    {command}"
+    what = ("this" if program is function else "its ATen calls") + more
     source = textwrap.indent(file_source(program), "    ").rstrip()
     return f"\nTo reproduce, put {what} into FILE.py:\n    {command}\n\n{source}"
 

@@ -30,7 +30,13 @@ from aliasproof.targets.names import CHECKED
 from aliasproof.targets.registry import target as target_named
 from aliasproof.targets.target import Function, Target
 from aliasproof.targets.user_names import grant
-from aliasproof.targets.user_targets import YOUR_PASS, of_value
+from aliasproof.targets.user_targets import (
+    OUTPUTS_NOT_KEPT,
+    YOUR_BACKEND,
+    YOUR_PASS,
+    of_value,
+)
+from aliasproof.targets.variants import KEPT_OUTPUTS
 
 # The default target that compares a second call.
 SECOND_CALL = "aot-eager:second-call"
@@ -177,7 +183,7 @@ def _result(
         return result
     # Under other conditions, eager has other results.
     eager = None if target.conditions is None else trial.eager
-    untested = _untested(target, trial)
+    untested = "" if any(it.violations for it in reports.values()) else _untested(target, trial)
     result = replace(result, observation=trial.target, eager=eager, untested=untested)
     if not any(report.differences for report in reports.values()):
         return result
@@ -186,7 +192,9 @@ def _result(
 
 
 def _untested(target: Target, trial: Trial) -> str:
-    """That a user's pass changed no graph; empty if it did, and for other targets."""
+    """That a pass of the user changed no graph, or what one call of a backend cannot show."""
+    if target.yours.startswith(YOUR_BACKEND) and KEPT_OUTPUTS.name not in target.name:
+        return OUTPUTS_NOT_KEPT.format(target.name)
     stages = () if trial.build is None else trial.build.stages
     if not target.yours.startswith(YOUR_PASS) or not stages:
         return ""

@@ -381,14 +381,13 @@ def run_campaign(
 def advise_kept_outputs(campaign: Campaign) -> None:
     """For each user's backend without a finding, name the variant that uses outputs later."""
     from aliasproof.targets.registry import OWN
-    from aliasproof.targets.user_targets import YOUR_BACKEND
+    from aliasproof.targets.user_targets import OUTPUTS_NOT_KEPT, YOUR_BACKEND
 
     if campaign.findings or campaign.plan.language != ATEN:  # Python programs call more than once
         return
     for name in campaign.plan.targets:
         if name in OWN and OWN[name].yours.startswith(YOUR_BACKEND):
-            none = f"No output of {name} was used after a later call"
-            print_lines(results(), f"{none}: --target {name}:kept-outputs does that.")
+            print_lines(results(), f"{name}: {OUTPUTS_NOT_KEPT.format(name)}")
 
 
 def _title(plan: Plan, cluster: str | None, folder: str) -> str:

@@ -107,6 +107,16 @@ def test_a_wrong_target_is_found_and_its_program_is_shrunk() -> None:
     assert len(body.strip().splitlines()) == 2, body  # the head, and one call
 
 
+def test_a_target_that_no_command_can_import_goes_into_the_file():
+    def doubles(module, examples):
+        return lambda *args: [2 * output for output in module(*args)]
+
+    with pytest.raises(AssertionError) as raised:
+        assert_equivalent(lambda x: x + 1, torch.ones(2), target=doubles)
+    assert "To reproduce, put its ATen calls and the target into FILE.py:" in str(raised.value)
+    assert "check FILE.py --target FILE.py:doubles\n" in str(raised.value)
+
+
 def test_a_tolerance_that_is_given_is_that_of_all_values() -> None:
     def off(graph: torch.fx.GraphModule) -> None:
         mul = torch.ops.aten.mul.Tensor

@@ -88,6 +88,32 @@ def test_a_pass_that_changes_no_graph_is_said_to_be_untested(call, passes, op, u
     assert said == untested
 
 
+REUSING = """
+def mine(module, examples):
+    kept = [torch.zeros(3)]
+
+    def run(x):
+        kept[0].copy_(module(x)[0])
+        return kept
+
+    return run
+"""
+
+
+def test_a_backend_that_reuses_outputs_is_wrong_where_they_are_used_later(call, passes):
+    (passes / "reuses.py").write_text(f"import torch\n{REUSING}")
+    (passes / "mine.py").write_text(
+        "import torch\n\ndef program(x):\n    return x * 2\n\n"
+        "def inputs():\n    return torch.ones(3)\n"
+    )
+    once = call("check", "mine.py", "--target", "reuses.py:mine", "--in-process")
+    assert once.code == 0, once
+    assert "used after a later call: --target reuses.py:mine:kept-outputs does that" in once.out
+    later = call("check", "mine.py", "--target", "reuses.py:mine:kept-outputs", "--in-process")
+    assert later.code == 1, later
+    assert "does that" not in later.out
+
+
 def test_what_a_backend_raises_is_shown_without_names_of_ours(call, passes):
     (passes / "raises.py").write_text("def mine(module, examples):\n    raise ValueError('this')\n")
     done = call("check", "mine.py", "--target", "raises.py:mine", "--no-grad")
