@@ -13,6 +13,7 @@ from aliasproof.campaigns.failure.signature import Signature
 from aliasproof.campaigns.publish import publisher
 from aliasproof.campaigns.publish.confirmation import Confirmation, Reproduced
 from aliasproof.campaigns.publish.reproducer import Reproducer
+from aliasproof.campaigns.run import confirmations
 from aliasproof.campaigns.run.campaign import Campaign
 from aliasproof.campaigns.run.confirmations import Confirmations
 from aliasproof.campaigns.run.scheduler import FoundFailure
@@ -65,6 +66,21 @@ def test_only_the_first_finding_of_each_kind_is_due(confirming: Confirmations) -
     add(confirming, number=1, reduced=second)
     assert confirming.pending
     assert not confirming.is_due
+
+
+def test_a_script_that_cannot_be_written_ends_no_campaign(confirming, monkeypatch) -> None:
+    def fails(finding: Finding[Program], *, literal: bool = False) -> str:
+        if not literal:
+            raise IndexError("out of range")
+        return publisher.script_of(finding, literal=True)
+
+    monkeypatch.setattr(confirmations, "script_of", fails)
+    add(confirming)
+    finish(confirming)
+    assert [*confirming.campaign.findings] == [REDUCED.identifier]
+    assert confirming.campaign.mistakes == [
+        f"script of {REDUCED.identifier}: IndexError: out of range"
+    ]
 
 
 def add(

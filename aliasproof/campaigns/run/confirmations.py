@@ -105,8 +105,17 @@ class Confirmations:
         self.folder.remove_finding(name)
         self.store.remove_finding(name)
 
+    def _write_script(self, finding: AnyFinding) -> str:
+        """The script of a finding: the literal one if aliasproof fails to write the other."""
+        try:
+            return script_of(finding)
+        except Exception as error:  # noqa: BLE001 - a campaign must not end with it
+            text = f"script of {finding.identifier}: {type(error).__name__}: {error}"
+            self.campaign.mistakes.append(text)
+            return script_of(finding, literal=True)
+
     def _submit(self, finding: AnyFinding) -> None:
-        script = script_of(finding)
+        script = self._write_script(finding)
         state = "new" if "not reduced" in finding.evidence else "reduced"
         self.store.keep_finding(finding, script, state)
         kept = self.store.finding(finding.identifier)
