@@ -267,7 +267,7 @@ class Surroundings:
         )
         made = cls(function, arguments.named_for(function), variables)
         for path, leaf in made.leaves():
-            if is_lazy(leaf):
+            if isinstance(leaf, torch.Tensor) and is_lazy(leaf):
                 raise UserError(f"{path} has no shape yet: call its module once before the check")
         return made
 

@@ -1,10 +1,12 @@
 """Oracle *errors*: the target raises if and only if eager raises."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 
+from aliasproof.eager.trace import Trace
 from aliasproof.oracles.contract import Contract, Promise, Refusal
 from aliasproof.oracles.errors import judge, skeleton
 from aliasproof.oracles.verdict import HOLDS, Limitation, Verdict
@@ -70,8 +72,26 @@ def test_an_error_has_one_kind_whatever_the_op_and_the_dtype(message: str, kind:
 
 
 def refusing(message: str, reason: str) -> Contract:
-    by = {"raises": ("ValueError",), "raised_by": (__name__,)}
-    return Contract(refusals=(Refusal("views", message, reason, lambda trace: True, **by),))
+    refusal = Refusal(
+        "views", message, reason, lambda trace: True, ("ValueError",), raised_by=(__name__,)
+    )
+    return Contract(refusals=(refusal,))
+
+
+def test_a_refusal_of_a_tracer_is_none_outside_of_it() -> None:
+    refusal = Refusal(
+        "a trace", "a trace", "", lambda trace: True, ("ValueError",), (__name__,), during="tracer"
+    )
+    scope: dict[str, Any] = {"__name__": "tracer"}
+    exec("def trace(function): function()", scope)
+
+    def raises() -> None:
+        raise ValueError("no tensor in a trace")
+
+    for call, covered in ((raises, False), (lambda: scope["trace"](raises), True)):
+        with pytest.raises(ValueError, match="in a trace") as raised:
+            call()
+        assert refusal.covers(raised.value, Trace()) == covered
 
 
 def test_a_documented_refusal_is_shown_with_its_source() -> None:
