@@ -362,15 +362,16 @@ def with_short_names(program: Program) -> Program:
 
 
 def ordinary_source(program: Program, *, near: bool = False, literal: bool = False) -> str:
-    """A function `program` of the inputs. It returns one tensor, or a tuple of several.
+    """A function `program` of the inputs. It returns one tensor, or a tuple.
 
     It assumes `import torch`, and `aten = torch.ops.aten` if the text has `aten.`. With `near`,
     `x + 1` also stands for `aten.add.Scalar`, which torch's Python cannot call in another way. With
-    `literal`, each instruction is a call of its op, and all results have names. That is also the
-    form if the program raises in eager.
+    `literal`, each instruction is a call of its op, all results have names, and one tensor is
+    returned in a tuple. Instructions also have this form if the program raises in eager.
     """
     device, program = program.device, on_device(program, CPU)
-    returned = ", ".join(program.outputs)  # one output is returned without a tuple, as users do
+    # One output is returned without a tuple, as users do. Dynamo then gives back an input as it is.
+    returned = ", ".join(program.outputs) + "," * (literal and len(program.outputs) == 1)
     with random_numbers_kept():
         try:
             lines = _spelled_lines(program, near=near, literal=literal)

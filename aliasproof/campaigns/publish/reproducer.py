@@ -346,7 +346,7 @@ class Reproducer:
         if dies:
             rest = [_for_device(_CHILD.replace("CALL", compiler.call), program)]
         else:
-            rest = _comparison(program, compiler, violation, exact=self.exact)
+            rest = self._comparison(program, compiler)
         if self.literal:
             rest = [re.sub(r"^def run\(", f"{WITHOUT_GRADIENTS}\ndef run(", part) for part in rest]
         # A variant of a target may change the function and its inputs first.
@@ -355,6 +355,65 @@ class Reproducer:
         given = ordinary_inputs(program, near=compiler.near)
         body = (*_operators(program), written, given, recipe, *rest)
         return "\n\n\n".join(("\n\n".join(head), *(part.strip() for part in body if part))) + "\n"
+
+    def _comparison(self, program: Program, compiler: Compiler) -> list[str]:
+        """The functions and statements that run both and compare them."""
+        violation = self.violation
+        if violation.oracle == "errors":
+            # A compiler may raise when it compiles rather than when it runs.
+            call = f"lambda *args: {compiler.call}(*args)"
+            run_error = _for_device(_RUN_ERROR.strip(), program)
+            return [_with_seed(program, run_error), _main(call, _OTHER_ERROR)]
+        check = CHECKS[violation.oracle].of_kind(violation.kind)
+        tensors = [
+            f"{'outputs' if kind == 'output' else 'args'}[{index}]"
+            for kind, index in re.findall(r"(input|output) (\d+)", violation.place)
+        ]
+        what, facts = (at_fault(text, tensors) for text in (check.what, check.facts))
+        lines = ["def run(function):", f'"""Run it, and give {what}."""']
+        lines += self._run_lines(program, compiler, facts)
+        helpers = [check.helper] if check.helper else []
+        function = _with_seed(program, "\n    ".join(lines))
+        if not check.wrong:
+            return [*helpers, function, _main(compiler.call, "actual != expected")]
+        # The dtypes of the inputs and the results.
+        on_cpu = on_device(program, CPU)
+        inputs = input_tensors(on_cpu)
+        with random_numbers_kept():
+            seed_generators()
+            dtypes = {tensor.dtype for tensor in (*inputs, *run(on_cpu, inputs))}
+        tolerance = "rtol=0, atol=0"
+        if (
+            not self.exact
+        ):  # the tolerance of `torch.testing.assert_close` for the coarsest of the dtypes
+            pairs = [torch.testing._comparison.default_tolerances(dtype) for dtype in dtypes]
+            rtol, atol = (max(values) for values in zip(*pairs, strict=True))
+            tolerance = f"rtol={rtol}, atol={atol}"
+        wrong = check.wrong.replace("TOLERANCE", tolerance)
+        if any(dtype.is_floating_point and dtype.itemsize == 1 for dtype in dtypes):
+            # `isclose` has no kernel for float8.
+            wrong = re.sub(r"(actual|expected)", r"\1.to(torch.complex128)", wrong)
+        return [*helpers, function, _main(compiler.call, wrong + _ELEMENTS.rstrip(), "wrong.any()")]
+
+    def _run_lines(self, program: Program, compiler: Compiler, facts: str) -> list[str]:
+        """The body of `run`, which returns the facts."""
+        # The printed program returns one tensor, a tuple of several, or nothing. A literal one
+        # returns one tensor in a tuple. With gradients and for two calls, it is a list.
+        as_list = "def conditions(" in compiler.recipe and "part_twice" not in compiler.recipe
+        one = len(program.outputs) == 1 and not as_list and not self.literal
+        if re.fullmatch(r"outputs\[\d+\]", facts):
+            return [f"return function(*inputs()){'' if one else facts.removeprefix('outputs')}"]
+        lines = ["args = inputs()"]
+        sets = any(call.op.startswith("aten.set_.") for call in program.instructions)
+        if "seen through" in self.violation.evidence or (
+            "storage" in self.violation.place and sets
+        ):
+            # The function may give an input another layout or storage, so compare an alias.
+            facts = facts.replace("args[", "passed[")
+            lines.append("passed = [arg.detach() for arg in args]")
+        call = "[function(*args)]" if one else "function(*args)"
+        lines.append(f"outputs = {call}" if "outputs" in facts else "function(*args)")
+        return [*lines, f"return {facts}"]
 
     @property
     def control(self) -> str:
@@ -442,64 +501,6 @@ def run(function):
     return "no error"
 '''
 _OTHER_ERROR = '(expected == "no error") != (actual == "no error")'
-
-
-def _comparison(
-    program: Program, compiler: Compiler, violation: Violation, *, exact: bool
-) -> list[str]:
-    """The functions and statements that run both and compare them."""
-    if violation.oracle == "errors":
-        # A compiler may raise when it compiles rather than when it runs.
-        call = f"lambda *args: {compiler.call}(*args)"
-        run_error = _for_device(_RUN_ERROR.strip(), program)
-        return [_with_seed(program, run_error), _main(call, _OTHER_ERROR)]
-    check = CHECKS[violation.oracle].of_kind(violation.kind)
-    tensors = [
-        f"{'outputs' if kind == 'output' else 'args'}[{index}]"
-        for kind, index in re.findall(r"(input|output) (\d+)", violation.place)
-    ]
-    what, facts = (at_fault(text, tensors) for text in (check.what, check.facts))
-    lines = ["def run(function):", f'"""Run it, and give {what}."""']
-    lines += _run_lines(program, compiler, facts, violation)
-    helpers = [check.helper] if check.helper else []
-    function = _with_seed(program, "\n    ".join(lines))
-    if not check.wrong:
-        return [*helpers, function, _main(compiler.call, "actual != expected")]
-    # The dtypes of the inputs and the results.
-    on_cpu = on_device(program, CPU)
-    inputs = input_tensors(on_cpu)
-    with random_numbers_kept():
-        seed_generators()
-        dtypes = {tensor.dtype for tensor in (*inputs, *run(on_cpu, inputs))}
-    tolerance = "rtol=0, atol=0"
-    if not exact:  # the tolerance of `torch.testing.assert_close` for the coarsest of the dtypes
-        pairs = [torch.testing._comparison.default_tolerances(dtype) for dtype in dtypes]
-        rtol, atol = (max(values) for values in zip(*pairs, strict=True))
-        tolerance = f"rtol={rtol}, atol={atol}"
-    wrong = check.wrong.replace("TOLERANCE", tolerance)
-    if any(dtype.is_floating_point and dtype.itemsize == 1 for dtype in dtypes):
-        # `isclose` has no kernel for float8.
-        wrong = re.sub(r"(actual|expected)", r"\1.to(torch.complex128)", wrong)
-    return [*helpers, function, _main(compiler.call, wrong + _ELEMENTS.rstrip(), "wrong.any()")]
-
-
-def _run_lines(program: Program, compiler: Compiler, facts: str, violation: Violation) -> list[str]:
-    """The body of `run`, which returns the facts."""
-    # The printed program returns one tensor, a tuple of several, or nothing. With gradients and for
-    # two calls, it is a list.
-    as_list = "def conditions(" in compiler.recipe and "part_twice" not in compiler.recipe
-    one = len(program.outputs) == 1 and not as_list
-    if re.fullmatch(r"outputs\[\d+\]", facts):
-        return [f"return function(*inputs()){'' if one else facts.removeprefix('outputs')}"]
-    lines = ["args = inputs()"]
-    sets = any(call.op.startswith("aten.set_.") for call in program.instructions)
-    if "seen through" in violation.evidence or ("storage" in violation.place and sets):
-        # The function may give an input another layout or storage, so compare an alias.
-        facts = facts.replace("args[", "passed[")
-        lines.append("passed = [arg.detach() for arg in args]")
-    call = "[function(*args)]" if one else "function(*args)"
-    lines.append(f"outputs = {call}" if "outputs" in facts else "function(*args)")
-    return [*lines, f"return {facts}"]
 
 
 def _main(call: str, wrong: str, some: str = "wrong") -> str:
