@@ -79,7 +79,7 @@ LAYOUTS = (
 
 RULES_SHARE = 50  # percent of the programs of a shard that has the switch on
 LOOPS_SHARE = 60  # percent of the programs of a shard for loops in generated code
-# Rules that fire only in a variant of a target, by a part of their names.
+# Rules that fire only in a variant of a target, by the start of their names.
 RULES_OF = {
     "freezing": "freezing_patterns.",  # for constant weights
     "as-written": "pre_grad.",  # for functions of torch

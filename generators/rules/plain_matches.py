@@ -254,7 +254,7 @@ def search_function(rule: str) -> SearchFunction | None:
 
 def variant_of(rule: str) -> str | None:
     """The variant that the rule needs; None if it fires on the plain target."""
-    return next((variant for variant, part in RULES_OF.items() if part in rule), None)
+    return next((it for it, start in RULES_OF.items() if rule.startswith(start)), None)
 
 
 def out_of_reach(rule: str) -> str | None:
