@@ -96,6 +96,7 @@ _PLAYED = tuple(scenario.name for scenario in SCENARIOS if scenario.play is not 
 class Features:
     """The ops, dtypes, layouts and scenarios that programs may contain.
 
+    Inputs have these dtypes. An operand is converted for an op that accepts none of them.
     The first dtype, group and layout are the simplest: generation shrinks towards them.
     """
 
