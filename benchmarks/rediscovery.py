@@ -28,8 +28,12 @@ from benchmarks.tables import Table
 
 @dataclass(frozen=True, slots=True)
 class Rediscovery:
-    """A blind campaign. `programs` has by target how many were drawn, and how many violate."""
+    """A blind campaign. `programs` has by target how many were drawn, and how many violate.
 
+    Its findings stay in `folder`.
+    """
+
+    folder: str
     targets: tuple[str, ...]
     seconds: float
     workers: int
@@ -43,6 +47,7 @@ class Rediscovery:
     def of(cls, campaign: Campaign) -> Rediscovery:
         kinds = {site.name: site.kind for site in all_sites()}
         return cls(
+            str(campaign.folder),
             campaign.plan.targets,
             campaign.elapsed,
             campaign.plan.workers,
@@ -68,7 +73,7 @@ class Rediscovery:
             f"{self.seconds:.0f} seconds with {self.workers} workers: {', '.join(parts)}.",
             f"Met: {len(met & goal)} of the {len(goal)} bugs that show on these targets.",
             f"Sites fired: {', '.join(f'{count} {kind}' for kind, count in self.fired.items())}.",
-            f"New: {', '.join(sorted(self.new)) or 'none'}.",
+            f"New, in {self.folder}: {', '.join(sorted(self.new)) or 'none'}.",
             f"Met beside these: {', '.join(sorted(met - goal)) or 'none'}.",
             f"Not met: {', '.join(sorted(goal - met)) or 'none'}.",
             f"Left out: the scenarios {', '.join(sorted(written_for_bugs()))}.",
@@ -82,5 +87,4 @@ def measure(seconds: float, targets: Sequence[str] = ()) -> Rediscovery:
     """Search for that many seconds."""
     names = [it for it in targets or DEFAULTS[BOTH] if target_named(it).unavailable() is None]
     plan = Plan(tuple(names), seconds=seconds, language=BOTH, blind=True)
-    with tempfile.TemporaryDirectory() as folder:
-        return Rediscovery.of(fuzz(plan, Path(folder)))
+    return Rediscovery.of(fuzz(plan, Path(tempfile.mkdtemp(prefix="rediscovery-"), "run")))
