@@ -22,7 +22,7 @@ from aliasproof.generators.ops import OPERATORS
 from aliasproof.generators.scenario_steps import Scenario
 from aliasproof.generators.scenarios import SCENARIOS
 from aliasproof.generators.scene import EAGER_ERRORS, Counts, NoChoice, Pick, Scene
-from aliasproof.ir.execution import run, seed_generators
+from aliasproof.ir.execution import keep_random_state, run, seed_generators
 from aliasproof.ir.program import Program, Ref
 from aliasproof.ir.schemas import resolve
 from aliasproof.ir.values import input_tensors
@@ -121,7 +121,7 @@ def specially_filled(program: Program) -> Program:
     """The same program with the special fill; unchanged if it then raises or is undefined."""
     special = replace(program, fill="special")
     try:
-        with Watch(traces=False), torch.no_grad(), torch.random.fork_rng(devices=[]):
+        with Watch(traces=False), torch.no_grad(), keep_random_state():
             seed_generators()
             run(special, input_tensors(special))
     except (Undefined, *EAGER_ERRORS):

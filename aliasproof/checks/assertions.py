@@ -15,7 +15,7 @@ from hypothesis import currently_in_test_context, event, reject
 from aliasproof.checks.check import GivenTarget, check
 from aliasproof.checks.preparation import AS_CALLED
 from aliasproof.ir.errors import UserError
-from aliasproof.ir.execution import seed_generators
+from aliasproof.ir.execution import keep_random_state, seed_generators
 from aliasproof.ir.lifting import lift_program
 from aliasproof.ir.program import Program
 from aliasproof.ir.values import clone_inputs
@@ -129,8 +129,8 @@ def _as_program(function: Function, inputs: object) -> Program | None:
     """The function as a program with its inputs' values; None if that is too long or impossible."""
     try:
         comparable = Comparable.of(function, inputs)
-        seed_generators()
-        with torch.no_grad():
+        with torch.no_grad(), keep_random_state():
+            seed_generators()
             program = lift_program(comparable, clone_inputs(comparable.inputs)).program
     except Exception:  # noqa: BLE001 - the function of the user may raise anything
         return None

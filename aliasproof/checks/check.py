@@ -13,7 +13,7 @@ from torch.utils._pytree import tree_leaves
 
 from aliasproof.checks.preparation import Prepared, opaque_reason, prepare_rows
 from aliasproof.ir.errors import Rejected, UserError
-from aliasproof.ir.execution import random_numbers_kept
+from aliasproof.ir.execution import keep_random_state
 from aliasproof.ir.program import Program
 from aliasproof.judge.attribution import at_fault
 from aliasproof.judge.examination import examine_twice, split_by_layer
@@ -83,7 +83,7 @@ def check(
     # By name: a pass of the caller need not be hashable.
     chosen = {choice.name: choice for choice in map(_target, given)}.values()
     # The caller's random numbers must not depend on whether a check ran in between.
-    with random_numbers_kept():
+    with keep_random_state():
         arguments = function, inputs, second_inputs
         prepared = prepare_rows(*arguments, targets=[*chosen], file=file, device=device, grad=grad)
         results = {

@@ -37,7 +37,7 @@ def seed_generators() -> None:
 
 
 @contextlib.contextmanager
-def random_numbers_kept() -> Iterator[None]:
+def keep_random_state() -> Iterator[None]:
     """Restore the states of these generators at the end."""
     devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
     of_python, of_numpy = random.getstate(), np.random.get_state()  # noqa: NPY002

@@ -25,7 +25,7 @@ from torch.utils._pytree import tree_map
 from aliasproof.ir.devices import CPU, on_device, with_device
 from aliasproof.ir.execution import (
     execute,
-    random_numbers_kept,
+    keep_random_state,
     returns_one_tensor,
     seed_generators,
 )
@@ -372,7 +372,7 @@ def ordinary_source(program: Program, *, near: bool = False, literal: bool = Fal
     device, program = program.device, on_device(program, CPU)
     # One output is returned without a tuple, as users do. Dynamo then gives back an input as it is.
     returned = ", ".join(program.outputs) + "," * (literal and len(program.outputs) == 1)
-    with random_numbers_kept():
+    with keep_random_state():
         try:
             lines = _spelled_lines(program, near=near, literal=literal)
         except (RuntimeError, IndexError, ValueError, TypeError):

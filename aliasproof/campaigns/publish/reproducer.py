@@ -14,7 +14,7 @@ import torch
 
 from aliasproof.ir.custom_operators import NAMESPACE, definition
 from aliasproof.ir.devices import CPU, cpu_capability, full_name, on_device
-from aliasproof.ir.execution import random_numbers_kept, run, seed_generators
+from aliasproof.ir.execution import keep_random_state, run, seed_generators
 from aliasproof.ir.ordinary_syntax import ordinary_inputs, ordinary_source, with_short_names
 from aliasproof.ir.program import Instruction, Program
 from aliasproof.ir.schemas import facts, resolve
@@ -379,13 +379,12 @@ class Reproducer:
         # The dtypes of the inputs and the results.
         on_cpu = on_device(program, CPU)
         inputs = input_tensors(on_cpu)
-        with random_numbers_kept():
+        with keep_random_state():
             seed_generators()
             dtypes = {tensor.dtype for tensor in (*inputs, *run(on_cpu, inputs))}
         tolerance = "rtol=0, atol=0"
-        if (
-            not self.exact
-        ):  # the tolerance of `torch.testing.assert_close` for the coarsest of the dtypes
+        if not self.exact:
+            # The tolerance of `torch.testing.assert_close` for the coarsest of the dtypes.
             pairs = [torch.testing._comparison.default_tolerances(dtype) for dtype in dtypes]
             rtol, atol = (max(values) for values in zip(*pairs, strict=True))
             tolerance = f"rtol={rtol}, atol={atol}"
@@ -405,9 +404,8 @@ class Reproducer:
             return [f"return function(*inputs()){'' if one else facts.removeprefix('outputs')}"]
         lines = ["args = inputs()"]
         sets = any(call.op.startswith("aten.set_.") for call in program.instructions)
-        if "seen through" in self.violation.evidence or (
-            "storage" in self.violation.place and sets
-        ):
+        evidence, place = self.violation.evidence, self.violation.place
+        if "seen through" in evidence or ("storage" in place and sets):
             # The function may give an input another layout or storage, so compare an alias.
             facts = facts.replace("args[", "passed[")
             lines.append("passed = [arg.detach() for arg in args]")
