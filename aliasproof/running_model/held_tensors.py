@@ -93,7 +93,7 @@ def _held() -> Iterator[tuple[str, torch.Tensor]]:
     numbers: Counter[str] = Counter()
     for owner in {id(it): it for it in _found}.values():
         kind = type(owner).__name__
-        of_torch = type(owner).__module__.startswith("torch._")  # not torch.nn or torch.optim
+        of_torch = type(owner).__module__.startswith("torch._dynamo.")
         if of_torch or type(owner) is nn.Module or isinstance(owner, fx.GraphModule):
             continue  # compilers make these
         own: dict[str, object] = {}

@@ -234,6 +234,8 @@ def _storage_of_parts(join: Join, roots: Roots, liveness: Liveness) -> Root | No
     if any(part not in roots or roots[part].node is not root.node for part, _ in join.parts):
         return None
     value, result = root.node.meta["val"], join.node.meta["val"]
+    if not isinstance(value, torch.Tensor):  # the storage of one of several results of a call
+        return None
     is_alike = (value.dtype, value.device, value.shape, value.stride()) == (
         *(result.dtype, result.device, result.shape, result.stride()),
     )

@@ -444,6 +444,11 @@ random_numbers_in_the_order_of_memory(x): counted(4, 40)
 dropout_in_place(x): counted(5, 40)
     return nn.functional.dropout(x.t(), 0.5, training=True, inplace=True)
 
+parts_of_a_second_result_are_joined(x): counted(6)
+    indices = torch.sort(x)[1]
+    first, second = indices.split([2, 4])
+    return torch.cat([first, second])
+
 piece_whose_metadata_change_after_it_was_cut(x): torch.arange(12.0).view(2, 6)
     low, high = x.split([5, 1], 1)
     high.squeeze_(1)
