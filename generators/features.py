@@ -140,7 +140,7 @@ def swarm(seed: int) -> Features:
         large=chance.random() < 0.7,
         instructions=chance.choice((3, 5, 8, 12)),
         gradients=chance.random() < 0.25,
-        rules=RULES_SHARE if chance.random() < 0.4 else 0,
+        rules=RULES_SHARE if chance.random() < 0.25 else 0,
     )
 
 
