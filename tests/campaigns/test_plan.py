@@ -6,6 +6,7 @@ from collections import Counter
 import pytest
 
 from aliasproof.campaigns.store.plan import EVERY, WAYS, Plan, Shard
+from aliasproof.generators.features import RULES_OF, RULES_SHARE, swarm
 from aliasproof.targets.user_names import grant
 
 
@@ -71,6 +72,24 @@ def test_some_shards_of_a_target_are_compiled_in_each_way_that_its_programs_need
     for way in WAYS:
         for shard in ways.get(f"inductor-fx:{way.variant}", ()):
             assert way.useful(shard.features())
+
+
+def test_rules_are_drawn_most_where_they_can_fire() -> None:
+    shards = [*Plan(("aot", "inductor-fx"), programs=3000).shards()]
+    rules = {shard: shard.features().rules for shard in shards}
+    for shard in shards:
+        if shard.target == "aot":
+            assert rules[shard] == swarm(shard.seed).rules
+        elif shard.variant:  # of freezing, of functions, of fusions
+            assert rules[shard] == RULES_SHARE
+    named = Plan(("inductor-fx:freezing",), programs=500).shards()
+    assert {shard.features().rules for shard in named} == {0, RULES_SHARE}
+    share = {
+        name: [rules[shard] > 0 for shard in shards if shard.target == name]
+        for name in ("aot", "inductor-fx")
+    }
+    assert sum(share["inductor-fx"]) > 1.2 * sum(share["aot"])
+    assert {shard.variant for shard in shards} == {"", *RULES_OF}
 
 
 def test_half_of_a_backends_shards_are_as_people_write_them(tmp_path, monkeypatch) -> None:

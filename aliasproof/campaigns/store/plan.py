@@ -183,11 +183,15 @@ class Shard:
         first = self.python or 0
         return range(first, first + self.count)
 
+    @property
+    def variant(self) -> str:
+        """The variant of its target that has rules of its own; empty if there is none."""
+        return next((it for it in self.target.split(":") if it in RULES_OF), "")
+
     def features(self) -> Features:
         """What its programs may contain."""
-        target, (_, *variants) = target_named(self.target), self.target.split(":")
-        variant = next((it for it in variants if it in RULES_OF), "")
-        features = replace(swarm(self.seed), variant=variant, favored=target.favored)
+        target = target_named(self.target)
+        features = replace(swarm(self.seed), variant=self.variant, favored=target.favored)
         # Most rules are Inductor's. Generated code fires them, too, but takes seconds per program.
         if target.has_settings and target.group == 1 and self.seed % 5 == 1:
             features = replace(features, rules=RULES_SHARE)
@@ -368,12 +372,11 @@ class Plan:
             seed, group = self.seed * SEEDS_APART + number, self.group or target.group
             way = in_another_way(name, number, swarm(seed))
             shard = Shard(seed, way, count, frozenset(), self.past_known, self.device, group)
-            shard = replace(shard, rules=self.rules, blind=self.blind)
-            if cuts and self.rules is None:
-                shard = replace(shard, rules=0)
-            elif self.rules is None and way != name and target.has_settings:
-                # Most of the rules of a variant would have no turn in its few shards.
-                shard = replace(shard, rules=RULES_SHARE if shard.features().variant else None)
+            rules = 0 if cuts and self.rules is None else self.rules
+            # Most of the rules of a variant would have no turn in its few shards.
+            if rules is None and way != name and target.has_settings and shard.variant:
+                rules = RULES_SHARE
+            shard = replace(shard, rules=rules, blind=self.blind)
             for begin, end in itertools.pairwise((0, *cuts, count)):
                 half = turn + (begin + end) / 2 / PROGRAMS_PER_SHARD + START_SHARE * bool(cuts)
                 yield half * target.cost, replace(shard, count=end, skip=frozenset(range(begin)))
