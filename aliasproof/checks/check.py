@@ -183,7 +183,7 @@ def _result(
         return result
     # Under other conditions, eager has other results.
     eager = None if target.conditions is None else trial.eager
-    untested = "" if any(it.violations for it in reports.values()) else _untested(target, trial)
+    untested = _untested(target, trial, reports)
     result = replace(result, observation=trial.target, eager=eager, untested=untested)
     if not any(report.differences for report in reports.values()):
         return result
@@ -191,10 +191,12 @@ def _result(
     return replace(result, rows=tuple(named_rows(trial.eager, trial.target, names, first_call)))
 
 
-def _untested(target: Target, trial: Trial) -> str:
+def _untested(target: Target, trial: Trial, reports: Mapping[str, Report]) -> str:
     """That a pass of the user changed no graph, or what one call of a backend cannot show."""
-    if target.yours.startswith(YOUR_BACKEND) and KEPT_OUTPUTS.name not in target.name:
-        return OUTPUTS_NOT_KEPT.format(target.name)
+    if target.yours.startswith(YOUR_BACKEND):
+        shown = any(report.violations for report in reports.values())
+        kept = KEPT_OUTPUTS.name in target.name.split(":")
+        return "" if shown or kept else OUTPUTS_NOT_KEPT.format(target.name)
     stages = () if trial.build is None else trial.build.stages
     if not target.yours.startswith(YOUR_PASS) or not stages:
         return ""

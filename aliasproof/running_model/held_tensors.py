@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import random
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +15,7 @@ from torch import fx, nn
 from torch._inductor import config as inductor_config
 from torch.optim import Optimizer
 
+from aliasproof.ir.execution import SEED, seed_generators
 from aliasproof.judge.rounding_control import wide_dtype
 from aliasproof.running_model.verifying import COARSENESS, Way
 
@@ -39,9 +39,8 @@ def recording(file: Path, way: Way) -> Iterator[None]:
         torch.set_autocast_dtype = _noting_dtype(torch.set_autocast_dtype)
     # Draw random numbers in the order of eager, and without a seed of the script the same ones.
     inductor_config.fallback_random = True
-    random.seed(0)
-    np.random.seed(0)  # noqa: NPY002 - the generator that scripts without one of their own use
-    torch.manual_seed(0)
+    seed_generators()
+    torch.cuda.manual_seed_all(SEED)  # also where CUDA starts later
     with torch.compiler.set_stance("default" if way == "compiled" else "force_eager"):
         yield
     kept = dict(_held())

@@ -266,8 +266,8 @@ class Surroundings:
             sorted(small, key=lambda variable: isinstance(variable.value, torch.optim.Optimizer))
         )
         made = cls(function, arguments.named_for(function), variables)
-        for path, leaf in made.leaves():
-            if isinstance(leaf, torch.Tensor) and is_lazy(leaf):
+        for path, tensor in made.tensors().values():
+            if is_lazy(tensor):
                 raise UserError(f"{path} has no shape yet: call its module once before the check")
         return made
 
