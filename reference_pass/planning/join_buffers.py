@@ -234,13 +234,11 @@ def _storage_of_parts(join: Join, roots: Roots, liveness: Liveness) -> Root | No
     if any(part not in roots or roots[part].node is not root.node for part, _ in join.parts):
         return None
     value, result = root.node.meta["val"], join.node.meta["val"]
-    if not isinstance(value, torch.Tensor):  # the storage of one of several results of a call
+    if not isinstance(value, torch.Tensor):  # of a call with several results, such as `sort`
         return None
-    is_alike = (value.dtype, value.device, value.shape, value.stride()) == (
-        *(result.dtype, result.device, result.shape, result.stride()),
-    )
+    one, other = ((it.dtype, it.device, it.shape, it.stride()) for it in (value, result))
     is_whole = value.untyped_storage().nbytes() == result.untyped_storage().nbytes()
-    return root if is_alike and is_whole and not liveness.returned_in(value) else None
+    return root if one == other and is_whole and not liveness.returned_in(value) else None
 
 
 def _parts(join: Join, roots: Roots, liveness: Liveness) -> Iterator[BufferPart]:
