@@ -152,6 +152,30 @@ def test_every_script_is_python(oracle: str, place: str):
     compile(script(replace(FINDING, oracle=oracle, place=place)), "script", "exec")
 
 
+ZERO_GRADIENT = """
+import torch
+
+def program(x, norm):
+    norm.bias.detach().clamp_(max=2)
+    x.sum().backward()
+
+def calls(program):
+    norm = torch.nn.BatchNorm1d(2)
+    program(torch.ones(2).requires_grad_(), norm)
+    return locals()
+"""
+
+
+@pytest.mark.thorough
+def test_a_script_says_what_is_new_and_what_else_it_is():
+    new = replace(FINDING, oracle="structure", kind="something is new", place="norm.bias.grad")
+    new = replace(new, program=PythonProgram(ZERO_GRADIENT), evidence={"zeros": True})
+    assert confirm_python(new).output.startswith("expected: False\nactual:   True\n")
+    other = replace(new, kind="another type, or gradients")
+    shown = "expected: ['NoneType', None, None]\nactual:   ['Tensor', False, True]\n"
+    assert confirm_python(other).output.startswith(shown)
+
+
 def test_a_script_shows_what_the_check_of_the_oracle_says():
     overlapping = replace(FINDING, oracle="aliasing", kind="output overlaps itself", place="x")
     assert 'len(memory(left["x"])) < left["x"].numel() * left["x"].itemsize' in script(overlapping)

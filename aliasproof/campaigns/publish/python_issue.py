@@ -77,11 +77,10 @@ _MAIN = '''
 def shown(transform):
     """What a run leaves there; each run is in a process of its own."""
     try:
-        left = calls(transform(program))
+        left = {{**globals(), **calls(transform(program))}}
+        return {expression}
     except Exception as error:
         return f"{{type(error).__name__}}: {{error}}".partition("\\n")[0]
-    left = {{**globals(), **left}}
-    return {expression}
 
 
 def run(transform):
@@ -164,9 +163,12 @@ def _expression(finding: Finding[PythonProgram]) -> str:
     if finding.kind == "another order":
         parent, _, _ = places[0].rpartition("[" if places[0].endswith("]") else ".")
         return f"[*(it if isinstance(it := {parent}, dict) else vars(it))]"
-    if finding.oracle == "structure" and not finding.evidence:
+    if finding.kind.startswith("something is "):  # missing, or new
         return f"there(lambda: {places[0]})"
-    if finding.oracle not in ("structure", "metadata"):
+    if finding.oracle == "structure":  # it need not be a tensor in both runs
+        facts = "('requires_grad', 'is_leaf')"
+        return f"[type(it := {places[0]}).__name__, *(getattr(it, fact, None) for fact in {facts})]"
+    if finding.oracle != "metadata":
         return at_fault(CHECKS[finding.oracle].of_kind(finding.kind).facts, places)
     return (
         f"(type(it := {places[0]}).__name__, it.dtype, tuple(it.shape), it.stride(),"
