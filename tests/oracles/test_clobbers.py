@@ -25,7 +25,7 @@ from aliasproof.oracles.verdict import Verdict
 from aliasproof.reference_pass.exceptions import Refused
 from aliasproof.reference_pass.pipeline import CONDITIONS, functionalize, reinplace, remove_noops
 from aliasproof.targets.registry import TARGETS
-from tests.oracles.scenes import clobbers, line, stage
+from tests.oracles.scenes import Function, clobbers, line, stage
 
 aten = torch.ops.aten
 
@@ -34,70 +34,67 @@ ITSELF = "writes through memory that overlaps itself"
 TWICE = "writes the same memory through two arguments"
 
 
-WINDOWS = line(3).as_strided((2, 2), (1, 1))
-FIRST = ("a", aten.slice.Tensor, "x", 0, 0, 4)
-LAST = ("b", aten.slice.Tensor, "x", 0, 2, 6)
+WINDOWS, GRID = line(3).as_strided((2, 2), (1, 1)), line(4).view(2, 2)
+COMPLEX = line().to(torch.complex64)
 
-# By kind and name: the inputs, which are called x and y, and the calls. The last call is at fault.
-CLOBBERS: dict[str, dict[str, tuple[Any, ...]]] = {
+
+def first(x: Any) -> Any:
+    return aten.slice.Tensor(x, 0, 0, 4)
+
+
+def last(x: Any) -> Any:
+    return aten.slice.Tensor(x, 0, 2, 6)
+
+
+def stored(x: Any, y: Any) -> Any:
+    return aten.copy_.default(x, y)
+
+
+def traced(function: Function) -> Stage:
+    """The calls of a function, none of which runs."""
+    return Stage("reinplaced", fx.symbolic_trace(function), functional=False)
+
+
+# By kind and name: the inputs, and a function whose last call is at fault.
+CLOBBERS: dict[str, dict[str, tuple[list[Any], Function]]] = {
     ELSEWHERE: {
-        "one element on": ([line()], FIRST, LAST, ("add", aten.add_.Tensor, "a", "b")),
-        "a copy one element on": ([line()], FIRST, LAST, ("copy_", aten.copy_.default, "a", "b")),
-        "into an operand": ([line()], FIRST, LAST, ("mul", aten.mul.out, "a", "a", {"out": "b"})),
-        "a transpose": (
-            [line(4).view(2, 2)],
-            ("t", aten.t.default, "x"),
-            ("add", aten.add_.Tensor, "x", "t"),
-        ),
+        "one element on": ([line()], lambda x: aten.add_.Tensor(first(x), last(x))),
+        "a copy one element on": ([line()], lambda x: stored(first(x), last(x))),
+        "into an operand": ([line()], lambda x: aten.mul.out(a := first(x), a, out=last(x))),
+        "a transpose": ([GRID], lambda x: aten.add_.Tensor(x, aten.t.default(x))),
         "one element for all": (
             [line()],
-            ("one", aten.slice.Tensor, "x", 0, 2, 3),
-            ("add", aten.add_.Tensor, "x", "one"),
+            lambda x: aten.add_.Tensor(x, aten.slice.Tensor(x, 0, 2, 3)),
         ),
         "one element as the mask of all": (
             [line() > 2],
-            ("one", aten.select.int, "x", 0, 2),
-            ("fill", aten.masked_fill_.Tensor, "x", "one", "one"),
+            lambda x: aten.masked_fill_.Tensor(x, one := aten.select.int(x, 0, 2), one),
         ),
-        "not by element": ([line(4).view(2, 2)], ("mm", aten.mm.out, "x", "x", {"out": "x"})),
-        "in a list": ([line()], FIRST, LAST, ("cat", aten.cat.out, ["a", "b"], {"out": "x"})),
+        "not by element": ([GRID], lambda x: aten.mm.out(x, x, out=x)),
+        "in a list": ([line()], lambda x: aten.cat.out([first(x), last(x)], out=x)),
         "as another dtype": (
             [line()],
-            FIRST,
-            LAST,
-            ("bits", aten.view.dtype, "a", torch.int32),
-            ("copy_", aten.copy_.default, "bits", "b"),
+            lambda x: stored(aten.view.dtype(first(x), torch.int32), last(x)),
         ),
         "a conjugated operand, which the kernel gets as it is": (
-            [line().to(torch.complex64)],
-            FIRST,
-            LAST,
-            ("c", aten._conj.default, "b"),
-            ("copy_", aten.copy_.default, "a", "c"),
+            [COMPLEX],
+            lambda x: stored(first(x), aten._conj.default(last(x))),
         ),
         "an item of a list that it reads for another item": (
             [line(), line() + 1],
-            ("many", aten._foreach_copy_.default, ["x", "y"], ["y", "x"]),
+            lambda x, y: aten._foreach_copy_.default([x, y], [y, x]),
         ),
     },
     ITSELF: {
-        "adds twice": ([WINDOWS], ("add", aten.add_.Scalar, "x", 1)),
-        "adds to an expanded": ([line(1).expand(4)], ("add", aten.add_.Scalar, "x", 1)),
-        "stores two values": (
-            [WINDOWS, line(4).view(2, 2)],
-            ("copy_", aten.copy_.default, "x", "y"),
-        ),
-        "stores results twice": (
-            [WINDOWS, line(4).view(2, 2)],
-            ("neg", aten.neg.out, "y", {"out": "x"}),
-        ),
+        "adds twice": ([WINDOWS], lambda x: aten.add_.Scalar(x, 1)),
+        "adds to an expanded": ([line(1).expand(4)], lambda x: aten.add_.Scalar(x, 1)),
+        "stores two values": ([WINDOWS, GRID], stored),
+        "stores results twice": ([WINDOWS, GRID], lambda x, y: aten.neg.out(y, out=x)),
     },
     TWICE: {
         "two results at one address": (
             [line()],
-            FIRST,
-            LAST,
-            ("many", aten._foreach_add_.Scalar, ["a", "b"], 1),
+            lambda x: aten._foreach_add_.Scalar([first(x), last(x)], 1),
         )
     },
 }
@@ -107,89 +104,66 @@ CLOBBERS: dict[str, dict[str, tuple[Any, ...]]] = {
     ("kind", "name"), [(kind, it) for kind in CLOBBERS for it in CLOBBERS[kind]]
 )
 def test_what_an_instruction_clobbers_by_itself(kind: str, name: str) -> None:
-    inputs, *calls = CLOBBERS[kind][name]
-    report = clobbers(stage(" ".join("xy"[: len(inputs)]), *calls), inputs)
+    inputs, function = CLOBBERS[kind][name]
+    report = clobbers(tested := traced(function), inputs)
     assert report.verdict is Verdict.VIOLATED
     assert {violation.kind for violation in report.violations} == {kind}
     (violation,) = {found.place: found for found in report.violations}.values()
-    assert violation.place.startswith(f"stage reinplaced, {calls[-1][0]} = aten.")
+    *_, at_fault, _ = tested.graph.graph.nodes
+    assert violation.place.startswith(f"stage reinplaced, {at_fault.name} = aten.")
     assert violation.evidence["writes"]
 
 
-RIGHT: dict[str, tuple[Any, ...]] = {
+RIGHT: dict[str, tuple[list[Any], Function]] = {
     "each item of a list for itself": (
         [line(), line() + 1],
-        ("many", aten._foreach_add_.List, ["x", "y"], ["x", "y"]),
+        lambda x, y: aten._foreach_add_.List([x, y], [x, y]),
     ),
-    "the element that it writes": ([line()], ("add", aten.add_.Tensor, "x", "x")),
+    "the element that it writes": ([line()], lambda x: aten.add_.Tensor(x, x)),
     "by way of views": (
         [line(4)],
-        ("v", aten.view.default, "x", [2, 2]),
-        ("w", aten.view.default, "x", [2, 2]),
-        ("add", aten.add_.Tensor, "v", "w"),
+        lambda x: aten.add_.Tensor(*(aten.view.default(x, [2, 2]) for _ in range(2))),
     ),
     "side by side": (
         [line()],
-        ("e", aten.slice.Tensor, "x", 0, 0, 6, 2),
-        ("o", aten.slice.Tensor, "x", 0, 1, 6, 2),
-        ("s", aten.add_.Tensor, "e", "o"),
+        lambda x: aten.add_.Tensor(*(aten.slice.Tensor(x, 0, at, 6, 2) for at in (0, 1))),
     ),
     "in place of an op that says so in its functional form": (
         [line() > 2],
-        ("eq", aten.eq_.Tensor, "x", "x"),
-        ("fill", aten.masked_fill_.Scalar, "x", "x", False),
+        lambda x: (aten.eq_.Tensor(x, x), aten.masked_fill_.Scalar(x, x, False)),
     ),
     "the element that is its mask and its value": (
         [torch.tensor(True)],
-        ("fill", aten.masked_fill_.Tensor, "x", "x", "x"),
+        lambda x: aten.masked_fill_.Tensor(x, x, x),
     ),
-    "out is an operand": ([line(), line()], ("mul", aten.mul.out, "x", "y", {"out": "y"})),
+    "out is an operand": ([line(), line()], lambda x, y: aten.mul.out(x, y, out=y)),
     "out of an op that says so in its functional form": (
         [line(), line() > 2],
-        ("where", aten.where.self_out, "y", "x", "x", {"out": "x"}),
+        lambda x, y: aten.where.self_out(y, x, x, out=x),
     ),
-    "one value at one address": (
-        [WINDOWS, WINDOWS.neg().view(4)[:1]],
-        ("copy_", aten.copy_.default, "x", "y"),
-    ),
-    "a fill": ([WINDOWS], ("fill", aten.fill_.Scalar, "x", 1)),
+    "one value at one address": ([WINDOWS, WINDOWS.neg().view(4)[:1]], stored),
+    "a fill": ([WINDOWS], lambda x: aten.fill_.Scalar(x, 1)),
     "a number that is read first": (
         [line()],
-        ("one", aten.select.int, "x", 0, 0),
-        ("fill", aten.fill_.Tensor, "x", "one"),
+        lambda x: aten.fill_.Tensor(x, aten.select.int(x, 0, 0)),
     ),
-    "other metadata": (
-        [line(4).view(2, 2)],
-        ("t", aten.t_.default, "x"),
-        ("neg", aten.neg_.default, "x"),
-    ),
+    "other metadata": ([GRID], lambda x: (aten.t_.default(x), aten.neg_.default(x))),
     "a conjugated operand, which the kernel gets as a copy": (
-        [line().to(torch.complex64)],
-        FIRST,
-        LAST,
-        ("c", aten._conj.default, "b"),
-        ("add", aten.add_.Tensor, "a", "c"),
+        [COMPLEX],
+        lambda x: aten.add_.Tensor(first(x), aten._conj.default(last(x))),
     ),
     "into a conjugated operand, which the kernel gets as a copy": (
-        [line().to(torch.complex64)],
-        FIRST,
-        LAST,
-        ("c", aten._conj.default, "a"),
-        ("add", aten.add_.Tensor, "c", "b"),
+        [COMPLEX],
+        lambda x: aten.add_.Tensor(aten._conj.default(first(x)), last(x)),
     ),
-    "no elements": (
-        [line()[:0]],
-        ("e", aten.expand.default, "x", [3, 0]),
-        ("neg", aten.neg_.default, "e"),
-    ),
+    "no elements": ([line()[:0]], lambda x: aten.neg_.default(aten.expand.default(x, [3, 0]))),
 }
 
 
 @pytest.mark.parametrize("name", RIGHT)
 def test_what_an_instruction_may_do(name: str) -> None:
-    inputs, *calls = RIGHT[name]
-    report = clobbers(stage(" ".join("xy"[: len(inputs)]), *calls), inputs)
-    assert report.verdict is Verdict.HOLDS
+    inputs, function = RIGHT[name]
+    assert clobbers(traced(function), inputs).verdict is Verdict.HOLDS
 
 
 def test_a_graph_without_writes_has_nothing_to_judge() -> None:
