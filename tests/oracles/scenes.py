@@ -1,5 +1,6 @@
 """Scenes of the oracles' tests: a function for eager and one for the target, or small graphs."""
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
@@ -19,6 +20,7 @@ from aliasproof.oracles.verdict import Report, Verdict, Violation
 
 Runs: TypeAlias = tuple[Observation, Observation, Trace]
 Function: TypeAlias = Callable[..., object]
+Pair: TypeAlias = tuple[Function, Function, tuple[Tensor, ...]]
 Judge: TypeAlias = Callable[[Contract, Observation, Observation, Trace], Report]
 
 ALL = Contract()
@@ -28,6 +30,27 @@ def runs(eager: Function, target: Function, inputs: Sequence[Tensor]) -> Runs:
     """Runs two functions on clones of inputs: `judge(contract, *runs(eager, target, inputs))`."""
     expected, trace = observe_eager(eager, clone_inputs(inputs))
     return expected, observe(target, clone_inputs(inputs)), trace
+
+
+def pairs_in(text: str, scope: dict[str, object]) -> dict[str, Pair]:
+    """The functions of eager and of a target, and their inputs, by name.
+
+    A line `NAME: EAGER => TARGET` has two expressions of x, the input X of the scope. Else a line
+    `NAME (x, y): INPUTS`, without inputs for X, is followed by one line for each expression.
+    """
+    pairs: dict[str, Pair] = {}
+    for block in re.split(r"\n(?=\w)", re.sub(r"\n#.*", "", text.strip())):
+        head, *expressions = re.split(r"\n {4}", block)
+        name, _, given = head.partition(":")
+        if not expressions:
+            given, expressions = "", given.split(" => ")
+        name, _, parameters = name.partition(" (")
+        eager, target = (
+            eval(f"lambda {parameters.rstrip(')') or 'x'}: {each.strip()}", scope)  # noqa: S307
+            for each in expressions
+        )
+        pairs[name] = eager, target, eval(f"({given or 'X'},)", scope)  # noqa: S307 - our own text
+    return pairs
 
 
 def waiving(*promises: Promise) -> Contract:

@@ -1,7 +1,5 @@
 """Oracle *equivalence*: two functions compute the same for all values, or a difference is seen."""
 
-from typing import Any
-
 import pytest
 import torch
 from torch import Tensor
@@ -15,7 +13,7 @@ from aliasproof.oracles.contract import Contract, Precondition, Promise, Waiver
 from aliasproof.oracles.equivalence import judge, run_uninterpreted
 from aliasproof.oracles.observation import observe_eager
 from aliasproof.oracles.verdict import Verdict
-from tests.oracles.scenes import ALL, report
+from tests.oracles.scenes import ALL, pairs_in, report
 
 aten = torch.ops.aten
 X = torch.arange(6.0)
@@ -30,224 +28,161 @@ def stale(x: Tensor) -> Tensor:
 
 # --- the same -------------------------------------------------------------------------------------
 
-# The functions run on X, unless other inputs are given.
-SAME: dict[str, tuple[Any, ...]] = {
-    "in-place and functional": (lambda x: x.add_(1), lambda x: x.copy_(x + 1)),
-    "out= and functional": (
-        lambda x, y: torch.mul(x, x, out=y),
-        lambda x, y: y.copy_(x * x),
-        (X, X + 1),
-    ),
-    "operands of a sum swapped": (lambda x, y: x + y, lambda x, y: y + x, (X, X.flip(0))),
-    "scatter and view with copy_": (
-        lambda m, x: torch.select_scatter(m, x, 0, 1),
-        lambda m, x: (out := m.clone(), out[1].copy_(x))[0],
-        (M, torch.ones(4)),
-    ),
-    "slice_scatter and view with copy_": (
-        lambda m, x: torch.slice_scatter(m, x, 1, 1, 3),
-        lambda m, x: (out := m.clone(), out[:, 1:3].copy_(x))[0],
-        (M, torch.ones(3, 2)),
-    ),
-    "view and its copy": (
-        lambda m: aten.select.int(m, 0, 1) + 1,
-        lambda m: aten.select_copy.int(m, 0, 1) + 1,
-        (M,),
-    ),
-    "split and its copies": (
-        lambda m: [each + 1 for each in aten.split.Tensor(m, 2, 1)],
-        lambda m: [each + 1 for each in aten.split_copy.Tensor(m, 2, 1)],
-        (M,),
-    ),
-    "concatenation, and each part stored": (
-        lambda x, y: torch.cat((x, y)),
-        lambda x, y: (out := x.new_empty(12), out[:6].copy_(x), out[6:].copy_(y))[0],
-        (X, X + 10),
-    ),
-    "flip, and gathered views": (
-        lambda x: x.flip(0),
-        lambda x: torch.stack([x[5 - i] for i in range(6)]),
-    ),
-    "repeat and expand": (lambda x: x.repeat(2, 1), lambda x: x.expand(2, 6).clone()),
-    "zeros, filled or made": (lambda x: x.zero_(), lambda x: x.copy_(torch.zeros_like(x))),
-    "a fill, byte by byte": (lambda x: x.fill_(0), lambda x: (x.view(torch.uint8).fill_(0), x)[1]),
-    "bytes moved, and elements": (
-        lambda x: x.clone(),
-        lambda x: x.view(torch.int32).clone().view(torch.float32),
-    ),
-    "conjugated twice, lazily and not": (
-        lambda z: z.conj().conj() * 2,
-        lambda z: torch.conj_physical(torch.conj_physical(z)) * 2,
-        (Z,),
-    ),
-    "the imaginary part of a conjugate": (
-        lambda z: torch.view_as_real(z.conj().resolve_conj())[:, 1] + 1,
-        lambda z: torch.view_as_real(z)[:, 1].neg() + 1,
-        (Z,),
-    ),
-    "a constant negated lazily, and by an op": (
-        lambda x: torch._neg_view(torch.ones_like(x)) + 1,
-        lambda x: torch.ones_like(x).neg() + 1,
-        (X.long(),),
-    ),
-    "constants beside an input, negated lazily, and by an op": (
-        lambda x: (x[:2].fill_(1), torch._neg_view(x) + 1)[1],
-        lambda x: (x[:2].fill_(1), torch.cat((x.new_full((2,), -1), x[2:].neg())) + 1)[1],
-    ),
-    "the conjugate of a constant": (
-        lambda z: torch.full_like(z, 1 + 2j).conj() + z,
-        lambda z: torch.full_like(z, 1 - 2j) + z,
-        (Z,),
-    ),
-    "an addend that is ignored": (
-        lambda i: i.addmv_(i.new_zeros(2, 3), i.new_zeros(3), beta=0),
-        lambda i: i.copy_(torch.zeros_like(i)),
-        (X[:2].long(),),
-    ),
-    "computed from constants, before the run and in it": (
-        lambda x: (x.copy_(torch.ones_like(x).exp()), torch.full((2,), 5.5).remainder(0.1))[1],
-        lambda x: (x.fill_(2.7182817), torch.tensor([0.1, 0.1]))[1],
-    ),
-    "a product of integers with zero": (lambda i: i.mul_(0), lambda i: i.zero_(), (X.long(),)),
-    "a product of bools with False": (
-        lambda b: torch._foreach_mul([b], False),
-        lambda b: [torch.zeros_like(b)],
-        (X > 2,),
-    ),
-    "integers that are rounded": (
-        lambda i: (i.ceil(), i.nan_to_num(7), torch.round(i, out=i.clone())),
-        lambda i: (i.clone(), i.clone(), i.clone()),
-        (X.long(),),
-    ),
-    "integers that are infinite or no number": (
-        lambda i: (i.isposinf(), aten.isinf.default(i), aten.isnan.default(i)),
-        lambda i: (torch.zeros(6, dtype=torch.bool),) * 3,
-        (X.long(),),
-    ),
-    "a selection by indices": (
-        lambda m, i: (m.index_select(-1, i) + 1, aten.index.Tensor(m, [i])),
-        lambda m, i: (aten.index.Tensor(m, [None, i]) + 1, m.index_select(0, i)),
-        (M, torch.tensor([2, 0])),
-    ),
-    "a pad of no elements": (lambda x: torch.constant_pad_nd(x, [0, 0], 7) + 1, lambda x: x + 1),
-    "a dropout without training": (
-        lambda x: aten.native_dropout(x, 0.5, False),
-        lambda x: (x.clone(), torch.ones(6, dtype=torch.bool)),
-    ),
-    # The generator advances, so the next draw is another one.
-    "a dropout of probability zero, and what is drawn after it": (
-        lambda x, y: (aten.native_dropout(x, 0.0, True)[0], y.bernoulli_(0.5)),
-        lambda x, y: (x * x.bool().bernoulli(1.0) * 1.0, y.bernoulli_(0.5)),
-        (X, X.clone()),
-    ),
-    "running statistics of a batch norm in evaluation": (
-        lambda m, x, y: aten._native_batch_norm_legit(m, x, x, x, y, False, 0.5, 1.0)[0],
-        lambda m, x, y: aten._native_batch_norm_legit_functional(
-            m, x.clone(), x, x, y, False, 0.5, 1.0
-        )[0],
-        (M, torch.ones(4), torch.ones(4)),
-    ),
-    "comparison written in place, and cast": (lambda x: x.ge_(2), lambda x: x.copy_(x.ge(2))),
-    "an integer add to a float": (
-        lambda x, i: i.add_(x.long()),
-        lambda x, i: i.copy_(i + x.long()),
-        (X, X.long()),
-    ),
-    "lists": (
-        lambda x, y: torch._foreach_add_([x, y], 1),
-        lambda x, y: [
-            a.copy_(b) for a, b in zip([x, y], torch._foreach_add([x, y], 1), strict=True)
-        ],
-        (X, M.clone()),
-    ),
-    "one random fill": (lambda x: x.uniform_(), lambda x: x.copy_(aten.uniform.default(x))),
-    "indexed store": (
-        lambda x, i: x.index_put_((i,), x[:2] + 1),
-        lambda x, i: x.copy_(x.index_put((i,), x[:2] + 1)),
-        (X, torch.tensor([3, 1])),
-    ),
-    "a sum into its dtype": (
-        lambda i, x: torch.cumsum(i, 0, out=x),
-        lambda i, x: x.copy_(torch.cumsum(i, 0, dtype=torch.float32)),
-        (X.long(), X),
-    ),
-    "no element": (lambda x: x[:0].add_(1), lambda x: x.new_empty(0)),
-    "resized": (lambda x: x.resize_(12)[:6] + 1, lambda x: x.resize_(12)[:6] + 1, (X.clone(),)),
-}
+SAME = pairs_in(
+    """
+in-place and functional: x.add_(1) => x.copy_(x + 1)
+out= and functional (x, y): X, X + 1
+    torch.mul(x, x, out=y)
+    y.copy_(x * x)
+operands of a sum swapped (x, y): X, X.flip(0)
+    x + y
+    y + x
+scatter and view with copy_ (m, x): M, torch.ones(4)
+    torch.select_scatter(m, x, 0, 1)
+    (out := m.clone(), out[1].copy_(x))[0]
+slice_scatter and view with copy_ (m, x): M, torch.ones(3, 2)
+    torch.slice_scatter(m, x, 1, 1, 3)
+    (out := m.clone(), out[:, 1:3].copy_(x))[0]
+view and its copy (m): M
+    aten.select.int(m, 0, 1) + 1
+    aten.select_copy.int(m, 0, 1) + 1
+split and its copies (m): M
+    [each + 1 for each in aten.split.Tensor(m, 2, 1)]
+    [each + 1 for each in aten.split_copy.Tensor(m, 2, 1)]
+concatenation, and each part stored (x, y): X, X + 10
+    torch.cat((x, y))
+    (out := x.new_empty(12), out[:6].copy_(x), out[6:].copy_(y))[0]
+flip, and gathered views: x.flip(0) => torch.stack([x[5 - i] for i in range(6)])
+repeat and expand: x.repeat(2, 1) => x.expand(2, 6).clone()
+zeros, filled or made: x.zero_() => x.copy_(torch.zeros_like(x))
+a fill, byte by byte: x.fill_(0) => (x.view(torch.uint8).fill_(0), x)[1]
+bytes moved, and elements: x.clone() => x.view(torch.int32).clone().view(torch.float32)
+conjugated twice, lazily and not (z): Z
+    z.conj().conj() * 2
+    torch.conj_physical(torch.conj_physical(z)) * 2
+the imaginary part of a conjugate (z): Z
+    torch.view_as_real(z.conj().resolve_conj())[:, 1] + 1
+    torch.view_as_real(z)[:, 1].neg() + 1
+a constant negated lazily, and by an op (x): X.long()
+    torch._neg_view(torch.ones_like(x)) + 1
+    torch.ones_like(x).neg() + 1
+constants beside an input, negated lazily, and by an op:
+    (x[:2].fill_(1), torch._neg_view(x) + 1)[1]
+    (x[:2].fill_(1), torch.cat((x.new_full((2,), -1), x[2:].neg())) + 1)[1]
+the conjugate of a constant (z): Z
+    torch.full_like(z, 1 + 2j).conj() + z
+    torch.full_like(z, 1 - 2j) + z
+an addend that is ignored (i): X[:2].long()
+    i.addmv_(i.new_zeros(2, 3), i.new_zeros(3), beta=0)
+    i.copy_(torch.zeros_like(i))
+computed from constants, before the run and in it:
+    (x.copy_(torch.ones_like(x).exp()), torch.full((2,), 5.5).remainder(0.1))[1]
+    (x.fill_(2.7182817), torch.tensor([0.1, 0.1]))[1]
+a product of integers with zero (i): X.long()
+    i.mul_(0)
+    i.zero_()
+a product of bools with False (b): X > 2
+    torch._foreach_mul([b], False)
+    [torch.zeros_like(b)]
+integers that are rounded (i): X.long()
+    (i.ceil(), i.nan_to_num(7), torch.round(i, out=i.clone()))
+    (i.clone(), i.clone(), i.clone())
+integers that are infinite or no number (i): X.long()
+    (i.isposinf(), aten.isinf.default(i), aten.isnan.default(i))
+    (torch.zeros(6, dtype=torch.bool),) * 3
+a selection by indices (m, i): M, torch.tensor([2, 0])
+    (m.index_select(-1, i) + 1, aten.index.Tensor(m, [i]))
+    (aten.index.Tensor(m, [None, i]) + 1, m.index_select(0, i))
+a pad of no elements: torch.constant_pad_nd(x, [0, 0], 7) + 1 => x + 1
+a dropout without training:
+    aten.native_dropout(x, 0.5, False)
+    (x.clone(), torch.ones(6, dtype=torch.bool))
+# The generator advances, so the next draw is another one.
+a dropout of probability zero, and what is drawn after it (x, y): X, X.clone()
+    (aten.native_dropout(x, 0.0, True)[0], y.bernoulli_(0.5))
+    (x * x.bool().bernoulli(1.0) * 1.0, y.bernoulli_(0.5))
+running statistics of a batch norm in evaluation (m, x, y): M, torch.ones(4), torch.ones(4)
+    aten._native_batch_norm_legit(m, x, x, x, y, False, 0.5, 1.0)[0]
+    aten._native_batch_norm_legit_functional(m, x.clone(), x, x, y, False, 0.5, 1.0)[0]
+comparison written in place, and cast: x.ge_(2) => x.copy_(x.ge(2))
+an integer add to a float (x, i): X, X.long()
+    i.add_(x.long())
+    i.copy_(i + x.long())
+lists (x, y): X, M.clone()
+    torch._foreach_add_([x, y], 1)
+    [a.copy_(b) for a, b in zip([x, y], torch._foreach_add([x, y], 1), strict=True)]
+one random fill: x.uniform_() => x.copy_(aten.uniform.default(x))
+indexed store (x, i): X, torch.tensor([3, 1])
+    x.index_put_((i,), x[:2] + 1)
+    x.copy_(x.index_put((i,), x[:2] + 1))
+a sum into its dtype (i, x): X.long(), X
+    torch.cumsum(i, 0, out=x)
+    x.copy_(torch.cumsum(i, 0, dtype=torch.float32))
+no element: x[:0].add_(1) => x.new_empty(0)
+resized (x): X.clone()
+    x.resize_(12)[:6] + 1
+    x.resize_(12)[:6] + 1
+""",
+    globals(),
+)
 
 
 @pytest.mark.parametrize("name", SAME)
 def test_it_holds(name: str) -> None:
-    eager, target, inputs = (*SAME[name], (X,))[:3]
+    eager, target, inputs = SAME[name]
     assert report(eager, target, *inputs).violations == ()
 
 
 # --- not the same ---------------------------------------------------------------------------------
 
-HIDDEN: dict[str, tuple[Any, ...]] = {
-    "by a product with 0": (lambda x: x.add_(1) * 0, lambda x: (stale(x) * 0, x.add_(1))[0]),
-    "by relu": (lambda x: x.sub_(9).relu(), lambda x: ((stale(x) - 7).relu(), x.sub_(9))[0]),
-    "by equal values": (lambda x: x[0] + 1, lambda x: x[1] + 1, (torch.ones(2),)),
-    "by an identity": (lambda x: x * 1, lambda x: x.clone()),
-    "by values that happen to be zero": (
-        lambda x, y: x + y,
-        lambda x, y: x - y,
-        (X, torch.zeros(6)),
-    ),
-    "by the dtype that it is computed in": (lambda x: x + 1, lambda x: (x.double() + 1).float()),
-    "by order that does not matter here": (
-        lambda x: x.add_(1).mul_(2),
-        lambda x: x.mul_(2).add_(1),
-        (torch.full((2,), -0.0),),
-    ),
-    "in bytes that nobody returns": (
-        lambda x: x[:3].zero_(),
-        lambda x: (x[:4].zero_(), x[:3])[1],
-        (torch.zeros(6),),
-    ),
-    "by a product of two that are zero": (
-        lambda i, j: i * j,
-        lambda i, j: torch.zeros_like(i),
-        (X.long() * 0, X.long()),
-    ),
-    "by numbers that are whole": (lambda x: x.ceil(), lambda x: x.clone()),
-    "by a sum of all": (lambda x: x.sum(), lambda x: x.flip(0).sum()),
-    "by a scatter of what is there already": (
-        lambda m: torch.select_scatter(m, m[1] * 1, 0, 1),
-        lambda m: m.clone(),
-        (M,),
-    ),
-    "by a random number drawn twice": (
-        lambda x: (x.uniform_(), x)[1],
-        lambda x: (x.uniform_(), x.uniform_())[1],
-    ),
-    "by unwritten memory": (lambda x: torch.zeros(2), lambda x: torch.empty(2)),
-    "by a random number times zero": (
-        lambda x: torch.rand(2) * 0,
-        lambda x: (torch.rand(2), torch.rand(2))[1] * 0,
-    ),
-    "by an input beside constants": (
-        lambda x: torch.cat((torch.zeros(2), x[:1] * 0)),
-        lambda x: torch.zeros(3),
-    ),
-    "by a sign that zero does not have": (
-        lambda z: z.conj(),
-        lambda z: z.clone(),
-        (torch.ones(2, dtype=torch.complex64),),
-    ),
-    "by an operand that does not commute": (lambda x, y: x - y, lambda x, y: y - x, (X, X.clone())),
-    "by a mask that drops nothing": (
-        lambda x, y: (aten.native_dropout(x, 0.0, True)[0], y.bernoulli_(0.5))[1],
-        lambda x, y: (x.clone(), y.bernoulli_(0.5))[1],
-        (X, X.clone()),
-    ),
-    "by an argument without effect here": (lambda x: x.clamp(min=-1), lambda x: x.clamp(min=-2)),
-}
+HIDDEN = pairs_in(
+    """
+by a product with 0: x.add_(1) * 0 => (stale(x) * 0, x.add_(1))[0]
+by relu: x.sub_(9).relu() => ((stale(x) - 7).relu(), x.sub_(9))[0]
+by equal values (x): torch.ones(2)
+    x[0] + 1
+    x[1] + 1
+by an identity: x * 1 => x.clone()
+by values that happen to be zero (x, y): X, torch.zeros(6)
+    x + y
+    x - y
+by the dtype that it is computed in: x + 1 => (x.double() + 1).float()
+by order that does not matter here (x): torch.full((2,), -0.0)
+    x.add_(1).mul_(2)
+    x.mul_(2).add_(1)
+in bytes that nobody returns (x): torch.zeros(6)
+    x[:3].zero_()
+    (x[:4].zero_(), x[:3])[1]
+by a product of two that are zero (i, j): X.long() * 0, X.long()
+    i * j
+    torch.zeros_like(i)
+by numbers that are whole: x.ceil() => x.clone()
+by a sum of all: x.sum() => x.flip(0).sum()
+by a scatter of what is there already (m): M
+    torch.select_scatter(m, m[1] * 1, 0, 1)
+    m.clone()
+by a random number drawn twice: (x.uniform_(), x)[1] => (x.uniform_(), x.uniform_())[1]
+by unwritten memory: torch.zeros(2) => torch.empty(2)
+by a random number times zero: torch.rand(2) * 0 => (torch.rand(2), torch.rand(2))[1] * 0
+by an input beside constants: torch.cat((torch.zeros(2), x[:1] * 0)) => torch.zeros(3)
+by a sign that zero does not have (z): torch.ones(2, dtype=torch.complex64)
+    z.conj()
+    z.clone()
+by an operand that does not commute (x, y): X, X.clone()
+    x - y
+    y - x
+by a mask that drops nothing (x, y): X, X.clone()
+    (aten.native_dropout(x, 0.0, True)[0], y.bernoulli_(0.5))[1]
+    (x.clone(), y.bernoulli_(0.5))[1]
+by an argument without effect here: x.clamp(min=-1) => x.clamp(min=-2)
+""",
+    globals(),
+)
 
 
 @pytest.mark.parametrize("name", HIDDEN)
 def test_a_difference_is_seen(name: str) -> None:
-    eager, target, inputs = (*HIDDEN[name], (X,))[:3]
+    eager, target, inputs = HIDDEN[name]
     assert report(eager, target, *inputs).verdict is Verdict.VIOLATED
 
 

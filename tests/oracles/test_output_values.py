@@ -10,7 +10,7 @@ from aliasproof.eager.trace import Tolerance
 from aliasproof.oracles.contract import Promise
 from aliasproof.oracles.values import differ, judge
 from aliasproof.oracles.verdict import HOLDS, Verdict
-from tests.oracles.scenes import ALL, runs, waiving
+from tests.oracles.scenes import ALL, pairs_in, runs, waiving
 
 NAN, INF = float("nan"), float("inf")
 ROUNDS = Tolerance(rounds=True)
@@ -43,103 +43,81 @@ def give_back(x: torch.Tensor) -> torch.Tensor:
     return y
 
 
-WRONG = {
-    "another number": (lambda x: x + 1, lambda x: x + 2),
-    "stale": (lambda x: x.add_(1), lambda x: (x.clone(), x.add_(1))[0]),
-    "one element in many": (lambda x: torch.arange(257.0), lambda x: with_one_wrong(257, 256)),
-    "the first element": (lambda x: torch.arange(257.0), lambda x: with_one_wrong(257, 0)),
-    "permuted, with the same sum": (lambda x: x + 0, lambda x: x.flip(1)),
-    "transposed, with the same sizes": (lambda x: x[:, :2] + 0, lambda x: x[:, :2].t() + 0),
-    "a sign": (lambda x: x - 3, lambda x: (x - 3).abs()),
-    "zero instead of NaN": (lambda x: x * NAN, lambda x: x * 0),
-    "NaN instead of a number": (lambda x: x + 0, lambda x: torch.where(x > 5, NAN, x)),
-    "infinity of the other sign": (lambda x: x * INF, lambda x: x * -INF),
-    "the next float, though every op is exact": (lambda x: x + 1, lambda x: next_float(x + 1)),
-    "a zero of the other sign": (lambda x: x - x, lambda x: -(x - x)),
-    "a zero of the other sign beside a NaN": (
-        lambda x: torch.stack([x[0] * NAN, x[0] - x[0]]),
-        lambda x: torch.stack([x[0] * NAN, -(x[0] - x[0])]),
-    ),
-    "a zero of the other sign in a number": (
-        lambda x: x[0, 0].item() * 0.0,
-        lambda x: x[0, 0].item() * -0.0,
-    ),
-    "the other part of a complex infinity": (
-        lambda x: with_part(x, 0, INF),
-        lambda x: with_part(x, 1, INF),
-    ),
-    "a zero of the other sign in a part": (
-        lambda x: with_part(x, 1, 0.0),
-        lambda x: with_part(x, 1, -0.0),
-    ),
-    "a float8": (lambda x: x.to(torch.float8_e5m2), lambda x: (x + 1).to(torch.float8_e5m2)),
-    "a bool": (lambda x: x > 2, lambda x: x > 3),
-    "an int": (lambda x: x.long(), lambda x: x.long() + 1),
-    "a bfloat16": (lambda x: x.bfloat16(), lambda x: x.bfloat16() + 1),
-    "only the imaginary part": (as_complex, lambda x: as_complex(x).conj()),
-    "a 0-d tensor": (lambda x: x[0, 0] + 0, lambda x: x[0, 1] + 0),
-    "an element shown often": (lambda x: x[:, :1].expand(2, 3), lambda x: x[:, 1:2].expand(2, 3)),
-    "the second output": (lambda x: (x, x + 1), lambda x: (x, x + 2)),
-    "swapped outputs": (lambda x: (x + 1, x + 2), lambda x: (x + 2, x + 1)),
-    "an output missing": (lambda x: (x, x + 1), lambda x: (x,)),
-    "an output too many": (lambda x: (x,), lambda x: (x, x + 1)),
-    "None instead of a tensor": (lambda x: x + 1, lambda x: None),
-    "a number instead of a tensor": (lambda x: x[0, 0] + 0, lambda x: 1.0),
-    "another Python number": (lambda x: x.shape[0], lambda x: x.shape[1]),
-    "a Python number of another type": (lambda x: 1, lambda x: True),
-    "a complex32": (lambda x: x.to(torch.complex32), lambda x: (x + 1).to(torch.complex32)),
-    "memory that only one has given back": (give_back, lambda x: x.view_as(x)),
-    "more than a rounding": (lambda x: x.cos(), lambda x: x.cos() + 1e-3),
-    "much more than a rounding": (lambda x: x.cos(), lambda x: x.cos() + 1),
-    "NaN where roundings are forgiven": (lambda x: x.cos(), lambda x: x.cos() + NAN),
-    "an int beside an inexact op": (
-        lambda x: (x.cos(), x.long() + 10**6),
-        lambda x: (x.cos(), x.long() + 10**6 + 1),
-    ),
-    "a bool beside an inexact op": (lambda x: (x.cos(), x > 2), lambda x: (x.cos(), x > 3)),
-    "a number out of a tensor": (
-        lambda x: x.cos().sum().item(),
-        lambda x: x.cos().sum().item() + 1e-3,
-    ),
-    "a number out of no tensor": (lambda x: 1.0, lambda x: 1.0 + 1e-7),
-    "exact bits": (lambda x: x.neg().view(torch.int32), lambda x: x.view(torch.int32)),
-}
+WRONG = pairs_in(
+    """
+another number: x + 1 => x + 2
+stale: x.add_(1) => (x.clone(), x.add_(1))[0]
+one element in many: torch.arange(257.0) => with_one_wrong(257, 256)
+the first element: torch.arange(257.0) => with_one_wrong(257, 0)
+permuted, with the same sum: x + 0 => x.flip(1)
+transposed, with the same sizes: x[:, :2] + 0 => x[:, :2].t() + 0
+a sign: x - 3 => (x - 3).abs()
+zero instead of NaN: x * NAN => x * 0
+NaN instead of a number: x + 0 => torch.where(x > 5, NAN, x)
+infinity of the other sign: x * INF => x * -INF
+the next float, though every op is exact: x + 1 => next_float(x + 1)
+a zero of the other sign: x - x => -(x - x)
+a zero of the other sign beside a NaN:
+    torch.stack([x[0] * NAN, x[0] - x[0]])
+    torch.stack([x[0] * NAN, -(x[0] - x[0])])
+a zero of the other sign in a number: x[0, 0].item() * 0.0 => x[0, 0].item() * -0.0
+the other part of a complex infinity: with_part(x, 0, INF) => with_part(x, 1, INF)
+a zero of the other sign in a part: with_part(x, 1, 0.0) => with_part(x, 1, -0.0)
+a float8: x.to(torch.float8_e5m2) => (x + 1).to(torch.float8_e5m2)
+a bool: x > 2 => x > 3
+an int: x.long() => x.long() + 1
+a bfloat16: x.bfloat16() => x.bfloat16() + 1
+only the imaginary part: as_complex(x) => as_complex(x).conj()
+a 0-d tensor: x[0, 0] + 0 => x[0, 1] + 0
+an element shown often: x[:, :1].expand(2, 3) => x[:, 1:2].expand(2, 3)
+the second output: (x, x + 1) => (x, x + 2)
+swapped outputs: (x + 1, x + 2) => (x + 2, x + 1)
+an output missing: (x, x + 1) => (x,)
+an output too many: (x,) => (x, x + 1)
+None instead of a tensor: x + 1 => None
+a number instead of a tensor: x[0, 0] + 0 => 1.0
+another Python number: x.shape[0] => x.shape[1]
+a Python number of another type: 1 => True
+a complex32: x.to(torch.complex32) => (x + 1).to(torch.complex32)
+memory that only one has given back: give_back(x) => x.view_as(x)
+more than a rounding: x.cos() => x.cos() + 0.001
+much more than a rounding: x.cos() => x.cos() + 1
+NaN where roundings are forgiven: x.cos() => x.cos() + NAN
+an int beside an inexact op: (x.cos(), x.long() + 10 ** 6) => (x.cos(), x.long() + 10 ** 6 + 1)
+a bool beside an inexact op: (x.cos(), x > 2) => (x.cos(), x > 3)
+a number out of a tensor: x.cos().sum().item() => x.cos().sum().item() + 0.001
+a number out of no tensor: 1.0 => 1.0 + 1e-07
+exact bits: x.neg().view(torch.int32) => x.view(torch.int32)
+""",
+    globals(),
+)
 
-RIGHT = {
-    "equal": (lambda x: x + 1, lambda x: 1 + x),
-    "NaN and infinities": (lambda x: x / (x - x) * NAN, lambda x: x * NAN),
-    "zeros of either sign out of a clamp": (lambda x: (x - x).relu(), lambda x: -(x - x).relu()),
-    "a float8 with a NaN": (
-        lambda x: (x * NAN).to(torch.float8_e5m2),
-        lambda x: (x * NAN).to(torch.float8_e5m2),
-    ),
-    "equal infinities": (lambda x: x * INF, lambda x: x * INF),
-    "another layout": (lambda x: x + 0, lambda x: x.t().contiguous().t()),
-    "no elements": (lambda x: x[:0], lambda x: x[:0] + 1),
-    "tuple and list": (lambda x: (x, x + 1), lambda x: [x, x + 1]),
-    "nested": (lambda x: {"a": (x, [x + 1])}, lambda x: {"a": (x, [x + 1])}),
-    "nothing": (lambda x: None, lambda x: None),
-    "Python numbers": (lambda x: (1, 2.5, "a"), lambda x: (1, 2.5, "a")),
-    "complex infinity in either part": (
-        lambda x: torch.complex(x * INF, x),
-        lambda x: torch.complex(x, x * -INF),
-    ),
-    "complex32": (lambda x: x.to(torch.complex32), lambda x: x.to(torch.complex32)),
-    "memory that both have given back": (give_back, give_back),
-    "no memory": (lambda x: x.to("meta"), lambda x: x.to("meta")),
-    "another dtype, which *metadata* reports": (lambda x: x + 1, lambda x: (x + 2).double()),
-    "another size, which *metadata* reports": (lambda x: x + 1, lambda x: (x + 2)[:1]),
-    "a rounding": (lambda x: x.cos(), lambda x: next_float(x.cos())),
-    "a rounding of a number out of a tensor": (
-        lambda x: x.cos().sum().item(),
-        lambda x: x.cos().sum().item() + 1e-7,
-    ),
-    "inexact bits": (lambda x: x.cos().view(torch.int32), lambda x: x.cos().view(torch.int32)),
-    "complex NaN in either part": (
-        lambda x: torch.complex(x * NAN, x),
-        lambda x: torch.complex(x, x * NAN),
-    ),
-}
+RIGHT = pairs_in(
+    """
+equal: x + 1 => 1 + x
+NaN and infinities: x / (x - x) * NAN => x * NAN
+zeros of either sign out of a clamp: (x - x).relu() => -(x - x).relu()
+a float8 with a NaN: (x * NAN).to(torch.float8_e5m2) => (x * NAN).to(torch.float8_e5m2)
+equal infinities: x * INF => x * INF
+another layout: x + 0 => x.t().contiguous().t()
+no elements: x[:0] => x[:0] + 1
+tuple and list: (x, x + 1) => [x, x + 1]
+nested: {'a': (x, [x + 1])} => {'a': (x, [x + 1])}
+nothing: None => None
+Python numbers: (1, 2.5, 'a') => (1, 2.5, 'a')
+complex infinity in either part: torch.complex(x * INF, x) => torch.complex(x, x * -INF)
+complex32: x.to(torch.complex32) => x.to(torch.complex32)
+memory that both have given back: give_back(x) => give_back(x)
+no memory: x.to('meta') => x.to('meta')
+another dtype, which *metadata* reports: x + 1 => (x + 2).double()
+another size, which *metadata* reports: x + 1 => (x + 2)[:1]
+a rounding: x.cos() => next_float(x.cos())
+a rounding of a number out of a tensor: x.cos().sum().item() => x.cos().sum().item() + 1e-07
+inexact bits: x.cos().view(torch.int32) => x.cos().view(torch.int32)
+complex NaN in either part: torch.complex(x * NAN, x) => torch.complex(x, x * NAN)
+""",
+    globals(),
+)
 
 
 pytestmark = pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental")
@@ -147,14 +125,14 @@ pytestmark = pytest.mark.filterwarnings("ignore:ComplexHalf support is experimen
 
 @pytest.mark.parametrize("name", WRONG)
 def test_a_wrong_value_is_seen(name: str) -> None:
-    report = judge(ALL, *runs(*WRONG[name], [X]))
+    report = judge(ALL, *runs(*WRONG[name]))
     assert report.verdict is Verdict.VIOLATED
     assert {each.oracle for each in report.violations} == {"values"}
 
 
 @pytest.mark.parametrize("name", RIGHT)
 def test_a_right_value_is_not_blamed(name: str) -> None:
-    assert judge(ALL, *runs(*RIGHT[name], [X])) == HOLDS
+    assert judge(ALL, *runs(*RIGHT[name])) == HOLDS
 
 
 def test_the_evidence_has_the_index_and_both_values() -> None:

@@ -7,13 +7,13 @@ import pytest
 import torch
 from torch import Tensor
 from torch._higher_order_ops.auto_functionalize import auto_functionalized
-from torch._higher_order_ops.cond import cond_op
-from torch._inductor.decomposition import decompositions
+from torch._higher_order_ops.cond import cond_op  # noqa: F401 - the text calls it
+from torch._inductor.decomposition import decompositions  # noqa: F401 - the text calls it
 
 import aliasproof.ir.custom_operators  # noqa: F401 - it registers them
 from aliasproof.oracles.value_hashes import of_constant
 from aliasproof.oracles.verdict import Verdict
-from tests.oracles.scenes import Function, report, same_hashes
+from tests.oracles.scenes import Function, pairs_in, report, same_hashes
 
 aten = torch.ops.aten
 X = torch.arange(6.0)
@@ -23,12 +23,9 @@ INDICES = torch.tensor([2, 0, 1])
 NARROW = torch.arange(6, dtype=torch.int32)
 
 
-def in_inference_mode(function: Function) -> Function:
-    def run(*inputs: Tensor) -> object:
-        with torch.inference_mode():
-            return function(*inputs)
-
-    return run
+def in_inference_mode(function: Function) -> object:
+    with torch.inference_mode():
+        return function()
 
 
 # --- the same -------------------------------------------------------------------------------------
@@ -57,163 +54,117 @@ def norm_copied(training: bool) -> Function:
     return run
 
 
-# The functions run on X, unless other inputs are given.
-SAME: dict[str, tuple[Any, ...]] = {
-    "a copy of what the operand does not cover": (
-        lambda x: x[:0].as_strided((2,), (1,), 1).clone(),
-        lambda x: aten.as_strided_copy.default(x[:0], [2], [1], 1),
-        (NARROW,),
-    ),
-    "zeros of a complex constant, by a strided and by a dense kernel": (
-        lambda x: torch.full((4, 4), -1 + 0j)[:, 0:3:2].neg(),
-        lambda x: torch.full((4, 4), -1 + 0j)[:, 0:3:2].contiguous().neg(),
-    ),
-    "a scatter into out=": (
-        lambda m, x, out: aten.select_scatter.out(m, x, 0, 1, out=out),
-        lambda m, x, out: out.copy_(aten.select_scatter.default(m, x, 0, 1)),
-        (M, torch.ones(4), M + 1),
-    ),
-    "copy into out=": (
-        lambda x, y, out: aten.copy.out(x, y, out=out),
-        lambda x, y, out: out.copy_(y),
-        (X, X + 1, X + 2),
-    ),
-    "values made into out=": (
-        lambda out: torch.arange(6.0, out=out),
-        lambda out: out.copy_(torch.arange(6.0)),
-    ),
-    "zeros into out=, and filled": (lambda out: torch.zeros(6, out=out), lambda out: out.zero_()),
-    "random numbers into out=": (
-        lambda x, out: torch.normal(x, 1.0, out=out),
-        lambda x, out: out.copy_(torch.normal(x, 1.0)),
-        (X, X + 1),
-    ),
-    "a batch norm into out=": (norm_out(training=True), norm_copied(training=True), NORM),
-    "a batch norm by running statistics into out=": (
-        norm_out(training=False),
-        norm_copied(training=False),
-        RUNNING_NORM,
-    ),
-    "a random fill whose functional form has another name": (
-        lambda x: x.normal_(),
-        lambda x: x.copy_(aten.normal_functional.default(x)),
-    ),
-    "random numbers like a tensor that is not read": (
-        lambda x: torch.randn_like(x + 1),
-        torch.randn_like,
-    ),
-    "a shift in place": (
-        lambda i: aten.__ilshift__.Scalar(i, 1),
-        lambda i: i.copy_(aten.__lshift__.Scalar(i, 1)),
-        (NARROW,),
-    ),
-    "sums of integers, cut down afterwards": (
-        lambda i: i.cumsum_(0),
-        lambda i: i.copy_(i.cumsum(0)),
-        (NARROW,),
-    ),
-    "a constant converted by a store, or before it": (
-        lambda c: c.fill_(5).logical_not_(),
-        lambda c: c.copy_(torch.full((3,), 5, dtype=c.dtype).logical_not().to(c.dtype)),
-        (torch.ones(3, dtype=torch.complex64),),
-    ),
-    "constants of a dtype that has few kernels": (
-        lambda x: x.new_ones(6, dtype=torch.float8_e5m2).clone(),
-        lambda x: torch.ones(6, dtype=torch.float8_e5m2),
-    ),
-    "a view-copy of what has no such view": (
-        lambda m: aten.view_copy.default(m.t(), [12]),
-        lambda m: m.t().reshape(12),
-        (M,),
-    ),
-    "lists filled and copied": (
-        lambda x, y: (aten._foreach_zero_.default([x]), aten._foreach_copy_.default([y], [x])),
-        lambda x, y: (x.zero_(), y.copy_(x), None)[2],
-        (X, X + 1),
-    ),
-    "items of a list that overlap": (
-        lambda x: aten._foreach_mul_.ScalarList([x[:2], x[1:]], [2, 3]),
-        lambda x: (
-            aten._foreach_mul_.ScalarList([x[:2]], [2]),
-            aten._foreach_mul_.ScalarList([x[1:]], [3]),
-        )[0],
-    ),
-    "resized, whether the new bytes are read or not": (
-        lambda x: (x.resize_(12), None)[1],
-        lambda x: (x.resize_(12), x.clone(), None)[2],
-    ),
-    "made smaller, in place or not": (
-        lambda m: m.resize_(2),
-        lambda m: aten.resize_as.default(m, aten.resize.default(m, [2])),
-        (M,),
-    ),
-    "resized by a kernel to work in it, or not": (
-        lambda x, y, out: aten.mse_loss.out(x, y, 1, out=out.resize_(0)),
-        lambda x, y, out: out.resize_(0).resize_(()).copy_(aten.mse_loss.default(x, y, 1)),
-        (X, X + 1, torch.zeros(())),
-    ),
-    "in inference mode, where composites are not decomposed": (
-        in_inference_mode(lambda m: m.t().reshape(12) * 1),
-        lambda m: m.t().reshape(12) * 1,
-        (M,),
-    ),
-    "a branch": (
-        lambda x: cond_op(x.sum() > 0, lambda x: (x + 1,), lambda x: (x - 1,), (x,)),
-        lambda x: (x + 1,),
-    ),
-}
+SAME = pairs_in(
+    """
+a copy of what the operand does not cover (x): NARROW
+    x[:0].as_strided((2,), (1,), 1).clone()
+    aten.as_strided_copy.default(x[:0], [2], [1], 1)
+zeros of a complex constant, by a strided and by a dense kernel:
+    torch.full((4, 4), -1 + 0j)[:, 0:3:2].neg()
+    torch.full((4, 4), -1 + 0j)[:, 0:3:2].contiguous().neg()
+a scatter into out= (m, x, out): M, torch.ones(4), M + 1
+    aten.select_scatter.out(m, x, 0, 1, out=out)
+    out.copy_(aten.select_scatter.default(m, x, 0, 1))
+copy into out= (x, y, out): X, X + 1, X + 2
+    aten.copy.out(x, y, out=out)
+    out.copy_(y)
+values made into out= (out):
+    torch.arange(6.0, out=out)
+    out.copy_(torch.arange(6.0))
+zeros into out=, and filled (out):
+    torch.zeros(6, out=out)
+    out.zero_()
+random numbers into out= (x, out): X, X + 1
+    torch.normal(x, 1.0, out=out)
+    out.copy_(torch.normal(x, 1.0))
+a batch norm into out= (x, *rest): *NORM
+    norm_out(training=True)(x, *rest)
+    norm_copied(training=True)(x, *rest)
+a batch norm by running statistics into out= (x, *rest): *RUNNING_NORM
+    norm_out(training=False)(x, *rest)
+    norm_copied(training=False)(x, *rest)
+a random fill whose functional form has another name:
+    x.normal_()
+    x.copy_(aten.normal_functional.default(x))
+random numbers like a tensor that is not read: torch.randn_like(x + 1) => torch.randn_like(x)
+a shift in place (i): NARROW
+    aten.__ilshift__.Scalar(i, 1)
+    i.copy_(aten.__lshift__.Scalar(i, 1))
+sums of integers, cut down afterwards (i): NARROW
+    i.cumsum_(0)
+    i.copy_(i.cumsum(0))
+a constant converted by a store, or before it (c): torch.ones(3, dtype=torch.complex64)
+    c.fill_(5).logical_not_()
+    c.copy_(torch.full((3,), 5, dtype=c.dtype).logical_not().to(c.dtype))
+constants of a dtype that has few kernels:
+    x.new_ones(6, dtype=torch.float8_e5m2).clone()
+    torch.ones(6, dtype=torch.float8_e5m2)
+a view-copy of what has no such view (m): M
+    aten.view_copy.default(m.t(), [12])
+    m.t().reshape(12)
+lists filled and copied (x, y): X, X + 1
+    (aten._foreach_zero_.default([x]), aten._foreach_copy_.default([y], [x]))
+    (x.zero_(), y.copy_(x), None)[2]
+items of a list that overlap:
+    aten._foreach_mul_.ScalarList([x[:2], x[1:]], [2, 3])
+    (aten._foreach_mul_.ScalarList([x[:2]], [2]), aten._foreach_mul_.ScalarList([x[1:]], [3]))[0]
+resized, whether the new bytes are read or not:
+    (x.resize_(12), None)[1]
+    (x.resize_(12), x.clone(), None)[2]
+made smaller, in place or not (m): M
+    m.resize_(2)
+    aten.resize_as.default(m, aten.resize.default(m, [2]))
+resized by a kernel to work in it, or not (x, y, out): X, X + 1, torch.zeros(())
+    aten.mse_loss.out(x, y, 1, out=out.resize_(0))
+    out.resize_(0).resize_(()).copy_(aten.mse_loss.default(x, y, 1))
+in inference mode, where composites are not decomposed (m): M
+    in_inference_mode(lambda: m.t().reshape(12) * 1)
+    m.t().reshape(12) * 1
+a branch: cond_op(x.sum() > 0, lambda x: (x + 1,), lambda x: (x - 1,), (x,)) => (x + 1,)
+""",
+    globals(),
+)
 
 
 @pytest.mark.parametrize("name", SAME)
 def test_it_holds(name: str) -> None:
-    eager, target, inputs = (*SAME[name], (X,))[:3]
+    eager, target, inputs = SAME[name]
     assert same_hashes(eager, target, *inputs)
 
 
 # --- not the same ---------------------------------------------------------------------------------
 
-HIDDEN: dict[str, tuple[Any, ...]] = {
-    "which dimension is indexed": (
-        lambda s, i: s[:, i] * 0,
-        lambda s, i: s[i, :] * 0,
-        (S, INDICES),
-    ),
-    "which dimension is stored to": (
-        lambda s, i: aten.index_put_.default(s, [None, i], s[:1, :1] * 0),
-        lambda s, i: aten.index_put_.default(s, [i, None], s[:1, :1] * 0),
-        (torch.zeros(3, 3), INDICES),
-    ),
-    "what a scatter into out= stores": (
-        lambda m, x, out: aten.select_scatter.out(m, x, 0, 1, out=out),
-        lambda m, x, out: aten.select_scatter.out(m, x * 1, 0, 1, out=out),
-        (M, torch.ones(4), M + 1),
-    ),
-    "the dtype whose sign is flipped": (
-        lambda x: x.neg_(),
-        lambda x: (x.view(torch.int32).neg_(), x)[1],
-        (torch.zeros(2),),
-    ),
-    "an input that was given another storage": (
-        lambda x, y: (x.set_((y + 1) * 0), None)[1],
-        lambda x, y: (x.set_((y + 2) * 0), None)[1],
-        (X, X + 1),
-    ),
-    "the operand of a maximum that comes first": (
-        torch.maximum,
-        lambda x, y: torch.maximum(y, x),
-        (torch.zeros(2), torch.tensor([-0.0, -0.0])),
-    ),
-    "an element read too early, in inference mode": (
-        in_inference_mode(lambda m: m.add_(1).t().reshape(12) * 0),
-        in_inference_mode(lambda m: (m.t().reshape(12) * 0, m.add_(1))[0]),
-        (M,),
-    ),
-}
+HIDDEN = pairs_in(
+    """
+which dimension is indexed (s, i): S, INDICES
+    s[:, i] * 0
+    s[i, :] * 0
+which dimension is stored to (s, i): torch.zeros(3, 3), INDICES
+    aten.index_put_.default(s, [None, i], s[:1, :1] * 0)
+    aten.index_put_.default(s, [i, None], s[:1, :1] * 0)
+what a scatter into out= stores (m, x, out): M, torch.ones(4), M + 1
+    aten.select_scatter.out(m, x, 0, 1, out=out)
+    aten.select_scatter.out(m, x * 1, 0, 1, out=out)
+the dtype whose sign is flipped (x): torch.zeros(2)
+    x.neg_()
+    (x.view(torch.int32).neg_(), x)[1]
+an input that was given another storage (x, y): X, X + 1
+    (x.set_((y + 1) * 0), None)[1]
+    (x.set_((y + 2) * 0), None)[1]
+the operand of a maximum that comes first (x, y): torch.zeros(2), torch.tensor([-0.0, -0.0])
+    torch.maximum(x, y)
+    torch.maximum(y, x)
+an element read too early, in inference mode (m): M
+    in_inference_mode(lambda: m.add_(1).t().reshape(12) * 0)
+    in_inference_mode(lambda: (m.t().reshape(12) * 0, m.add_(1))[0])
+""",
+    globals(),
+)
 
 
 @pytest.mark.parametrize("name", HIDDEN)
 def test_a_difference_is_seen(name: str) -> None:
-    eager, target, inputs = (*HIDDEN[name], (X,))[:3]
+    eager, target, inputs = HIDDEN[name]
     assert not same_hashes(eager, target, *inputs)
 
 
@@ -250,37 +201,29 @@ def _custom_operators() -> Iterator[None]:
         yield
 
 
-CUSTOM: dict[str, tuple[Function, Function]] = {
-    "an argument of `clone`": (lambda x: custom.clone(x, 0.0), lambda x: custom.clone(x, -0.0)),
-    "what `empty` reads": (lambda x: custom.empty(x * 2), lambda x: custom.empty(x + 1)),
-    "what `zeros_like` reads": (
-        lambda x: custom.zeros_like(x * 2),
-        lambda x: custom.zeros_like(x + 1),
-    ),
-    "a dtype that the result does not show": (
-        lambda x: custom.rounded(x, torch.int32),
-        lambda x: custom.rounded(x, torch.float16),
-    ),
-    "the position in a list": (
-        lambda x: custom.first([x, None]),
-        lambda x: custom.first([None, x]),
-    ),
-    "what a pointwise one reads in a list": (
-        lambda x: custom.total([x, x]),
-        lambda x: custom.total([x, x * 1]),
-    ),
-    "what is in `out`": (
-        lambda x: (custom.accumulate(x, out=x[:0].new_zeros(6)), custom.accumulate(x, out=x))[1],
-        lambda x: (b := x.new_zeros(6), custom.accumulate(x, out=b), x.copy_(b), None)[3],
-    ),
-}
+CUSTOM = pairs_in(
+    """
+an argument of `clone`: custom.clone(x, 0.0) => custom.clone(x, -0.0)
+what `empty` reads: custom.empty(x * 2) => custom.empty(x + 1)
+what `zeros_like` reads: custom.zeros_like(x * 2) => custom.zeros_like(x + 1)
+a dtype that the result does not show:
+    custom.rounded(x, torch.int32)
+    custom.rounded(x, torch.float16)
+the position in a list: custom.first([x, None]) => custom.first([None, x])
+what a pointwise one reads in a list: custom.total([x, x]) => custom.total([x, x * 1])
+what is in `out`:
+    (custom.accumulate(x, out=x[:0].new_zeros(6)), custom.accumulate(x, out=x))[1]
+    (b := x.new_zeros(6), custom.accumulate(x, out=b), x.copy_(b), None)[3]
+""",
+    globals(),
+)
 
 
 @pytest.mark.parametrize("name", CUSTOM)
 def test_a_custom_operator_is_not_taken_for_one_of_torch(name: str) -> None:
-    eager, target = CUSTOM[name]
-    assert same_hashes(eager, eager, X)
-    assert not same_hashes(eager, target, X)
+    eager, target, inputs = CUSTOM[name]
+    assert same_hashes(eager, eager, *inputs)
+    assert not same_hashes(eager, target, *inputs)
 
 
 def test_a_mutation_is_followed_through_auto_functionalized() -> None:
@@ -395,66 +338,53 @@ def test_only_an_operator_that_reads_after_it_writes_sees_what_operands_share(op
 ROWS, FLAT = torch.arange(1.0, 9).reshape(4, 2), torch.arange(1.0, 9)
 LOWER = torch.tensor([0, 2, 3])
 # Each call, another way to write it, and the operand.
-CALLS: dict[str, tuple[Function, Function, Tensor]] = {
-    "select_backward": (
-        lambda g: aten.select_backward(g, [4, 2], 0, 1),
-        lambda g: torch.zeros(4, 2).select_scatter(g, 0, 1),
-        FLAT[:2],
-    ),
-    "slice_backward": (
-        lambda g: aten.slice_backward(g, [6, 2], 0, 1, 5, 1),
-        lambda g: aten.constant_pad_nd(g, [0, 0, 1, 1]),
-        ROWS,
-    ),
-    "diagonal_backward": (
-        lambda g: aten.diagonal_backward(g, [2, 2], 0, 0, 1),
-        lambda g: torch.zeros(2, 2).diagonal_scatter(g),
-        FLAT[:2],
-    ),
-    "windows that touch": (
-        lambda g: aten.unfold_backward(g, [8], 0, 2, 2),
-        lambda g: g.reshape(8).clone(),
-        ROWS,
-    ),
-    "windows that overlap": (
-        lambda g: aten.unfold_backward(g, [5], 0, 2, 1),
-        lambda g: torch.zeros(5).index_put((torch.arange(5).unfold(0, 2, 1),), g, True),
-        ROWS,
-    ),
-    "windows in the decomposition of Inductor": (
-        lambda g: aten.unfold_backward(g, [5], 0, 3, 1),
-        lambda g: decompositions[aten.unfold_backward.default](g, [5], 0, 3, 1),
-        torch.arange(9.0).reshape(3, 3),
-    ),
-    "rows that are added": (
-        lambda g: torch.zeros(2, 2).index_add(0, torch.tensor([0, 1, 0, 1]), g),
-        lambda g: aten.embedding_dense_backward(g, torch.tensor([0, 1, 0, 1]), 2, -1, False),
-        ROWS,
-    ),
-    "rows in another order": (lambda x: x[torch.tensor([3, 2, 1, 0])], lambda x: x.flip(0), ROWS),
-    "a triangle": (
-        lambda x: x[:2].tril(),
-        lambda x: aten.put(torch.zeros(2, 2), LOWER, x.take(LOWER)),
-        ROWS,
-    ),
-    "a pad with a number": (
-        lambda x: aten.constant_pad_nd(x, [1, 0], float("inf")),
-        lambda x: torch.cat([torch.full((1,), float("inf")), x]),
-        FLAT,
-    ),
-}
+CALLS = pairs_in(
+    """
+select_backward (g): FLAT[:2]
+    aten.select_backward(g, [4, 2], 0, 1)
+    torch.zeros(4, 2).select_scatter(g, 0, 1)
+slice_backward (g): ROWS
+    aten.slice_backward(g, [6, 2], 0, 1, 5, 1)
+    aten.constant_pad_nd(g, [0, 0, 1, 1])
+diagonal_backward (g): FLAT[:2]
+    aten.diagonal_backward(g, [2, 2], 0, 0, 1)
+    torch.zeros(2, 2).diagonal_scatter(g)
+windows that touch (g): ROWS
+    aten.unfold_backward(g, [8], 0, 2, 2)
+    g.reshape(8).clone()
+windows that overlap (g): ROWS
+    aten.unfold_backward(g, [5], 0, 2, 1)
+    torch.zeros(5).index_put((torch.arange(5).unfold(0, 2, 1),), g, True)
+windows in the decomposition of Inductor (g): torch.arange(9.0).reshape(3, 3)
+    aten.unfold_backward(g, [5], 0, 3, 1)
+    decompositions[aten.unfold_backward.default](g, [5], 0, 3, 1)
+rows that are added (g): ROWS
+    torch.zeros(2, 2).index_add(0, torch.tensor([0, 1, 0, 1]), g)
+    aten.embedding_dense_backward(g, torch.tensor([0, 1, 0, 1]), 2, -1, False)
+rows in another order (x): ROWS
+    x[torch.tensor([3, 2, 1, 0])]
+    x.flip(0)
+a triangle (x): ROWS
+    x[:2].tril()
+    aten.put(torch.zeros(2, 2), LOWER, x.take(LOWER))
+a pad with a number (x): FLAT
+    aten.constant_pad_nd(x, [1, 0], float('inf'))
+    torch.cat([torch.full((1,), float('inf')), x])
+""",
+    globals(),
+)
 
 
 @pytest.mark.parametrize("name", CALLS)
 def test_two_ways_to_take_the_same_elements_are_equal(name: str) -> None:
-    one, other, operand = CALLS[name]
+    one, other, (operand,) = CALLS[name]
     torch.testing.assert_close(one(operand), other(operand))
     assert same_hashes(one, other, operand)
 
 
 @pytest.mark.parametrize("name", CALLS)
 def test_another_element_shows(name: str) -> None:
-    one, other, operand = CALLS[name]
+    one, other, (operand,) = CALLS[name]
     assert not same_hashes(one, lambda first: other(first.flip(0)), operand)
     assert not same_hashes(one, lambda first: other(first + 1), operand)
 
