@@ -29,7 +29,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing import forkserver, util
@@ -50,13 +50,19 @@ TARGET_STEP, ORACLES_STEP = "the target", "the oracles"
 _LONGEST_TEMPORARY = 70
 _DUMP_SIGNAL = signal.SIGUSR1  # asks a process for its stack
 _DUMP_SECONDS = 0.5  # for the process to write its stack
+_NO_LIMIT = 1e6  # seconds; as many as a poll accepts
+# Frames of these folders are on every stack, so they do not show where a process ended.
+_HARNESS = tuple(
+    str(Path(__file__).parents[1] / room) for room in ("processes", "judge", "campaigns")
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
     """What a call may take: seconds for each of its steps, and bytes of memory for its process.
 
-    The memory is what the process allocates after its start. It is limited on Linux only.
+    The memory is what the process allocates after its start. It is limited on Linux only; 0 for the
+    limit of this process.
     """
 
     seconds: float
@@ -129,14 +135,20 @@ def _fork_server(path: object, args: object, descriptors: Sequence[int]) -> int:
 
 
 class Isolated:
-    """A process that makes one call at a time. Its death is an outcome of the call."""
+    """A process that makes one call at a time. Its death is an outcome of the call.
 
-    def __init__(self, limits: Limits, device: str = CPU) -> None:
-        context: Any = multiprocessing.get_context("forkserver" if device == CPU else "spawn")
+    With `only`, it is a fork of this process, which makes this call and no other.
+    """
+
+    def __init__(
+        self, limits: Limits, device: str = CPU, only: Callable[[], object] | None = None
+    ) -> None:
+        method = "fork" if only is not None else "forkserver" if device == CPU else "spawn"
+        context: Any = multiprocessing.get_context(method)
         self.limits = limits
         self._pipe, theirs = context.Pipe()
         self._stack = tempfile.NamedTemporaryFile(prefix="aliasproof-", suffix=".stack")  # noqa: SIM115 - until `stop`
-        arguments = (theirs, limits.nbytes, self._stack.name, device)
+        arguments = (theirs, limits.nbytes, self._stack.name, device, only)
         self._process: BaseProcess = context.Process(
             target=_serve, args=arguments, name="aliasproof worker"
         )
@@ -155,6 +167,10 @@ class Isolated:
     def outcome_of(self, function: str, *arguments: object) -> Outcome:
         """Make a call, and wait for its outcome."""
         self.call(function, *arguments)
+        return self.awaited()
+
+    def awaited(self) -> Outcome:
+        """Wait for the outcome of the call."""
         while (outcome := self.outcome()) is None:
             wait(self.waitable, max(0.0, self.seconds_left) + 0.01)
         return outcome
@@ -230,6 +246,32 @@ class Isolated:
         return frames(text)
 
 
+def forked(call: Callable[[], object]) -> Outcome:
+    """What a call returns or raises in a fork of this process, or how it ends the fork.
+
+    Only for a process that has run no program: a fork inherits the state of earlier programs, but
+    not their threads. A fork takes milliseconds, and inherits the patches, limits and modules of
+    this process.
+    """
+    process = Isolated(Limits(_NO_LIMIT, 0), only=call)
+    try:
+        outcome = process.awaited()
+    finally:
+        process.stop()
+    if not isinstance(outcome, Death):
+        return outcome
+    return replace(outcome, kind=outcome.violation, stack=tuple(_telling(outcome.stack)))
+
+
+def _telling(stack: Iterable[Frame]) -> Iterator[Frame]:
+    """The frames of a stack that show where a process ended."""
+    for frame in stack:
+        if not frame.file.startswith(_HARNESS):
+            # Without the folder of the packages, which differs between machines.
+            file = re.sub(r"^.*/(site-packages|dist-packages)/", "", frame.file)
+            yield replace(frame, file=file)
+
+
 # --- the other side -------------------------------------------------------------------------------
 
 _to_parent: Connection | None = None
@@ -257,29 +299,32 @@ def tell_programs_alone() -> None:
     _tells_steps = False
 
 
-def tell_steps(pipe: Connection) -> None:
-    """Send the steps of calls from now on to the process that waits for their outcome."""
+def _serve(
+    pipe: Connection,
+    nbytes: int,
+    stack: str,
+    device: str,
+    only: Callable[[], object] | None,
+) -> None:
+    """Make the only call, or those that arrive through the pipe, until it is closed."""
     global _to_parent, _tells_steps
     _to_parent, _tells_steps = pipe, True
-
-
-def _serve(pipe: Connection, nbytes: int, stack: str, device: str) -> None:
-    """Make the calls that arrive through the pipe, until it is closed."""
-    tell_steps(pipe)
     with open(stack, "w", encoding="utf-8") as dump:  # noqa: PTH123 - kept open for the handlers
         _isolate(nbytes, dump, device)
-        while True:
-            try:
-                function, arguments = pipe.recv()
-            except (EOFError, OSError):
-                return
-            outcome = outcome_here(partial(_call_by_name, function, arguments))
+        for call in _received(pipe) if only is None else [only]:
+            outcome = outcome_here(call)
             # While this process is being stopped, nobody reads its pipe.
             with contextlib.suppress(BrokenPipeError):
                 pipe.send(outcome)
             # The state of this process after such an end cannot be trusted.
             if isinstance(outcome, Death):
                 return
+
+
+def _received(pipe: Connection) -> Iterator[Callable[[], object]]:
+    with contextlib.suppress(EOFError, OSError):
+        while True:
+            yield partial(_call_by_name, *pipe.recv())
 
 
 def _call_by_name(function: str, arguments: Sequence[object]) -> object:
@@ -289,8 +334,11 @@ def _call_by_name(function: str, arguments: Sequence[object]) -> object:
 def _isolate(nbytes: int, dump: IO[str], device: str) -> None:
     """Isolate this process, limit its resources, and make it report where it dies."""
     os.setsid()
-    die_with_parent()
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    if sys.platform == "linux":  # the server ends when the first process ends
+        set_death_signal = 1  # PR_SET_PDEATHSIG in linux/prctl.h
+        ctypes.CDLL(None).prctl(set_death_signal, signal.SIGKILL)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     # At the level of file descriptors, which C code and child processes use as well.
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
@@ -308,15 +356,9 @@ def _isolate(nbytes: int, dump: IO[str], device: str) -> None:
         # A fork context uses locks without names. A named lock, such as that of a progress bar,
         # would stay behind when the process is killed, and be reported as leaked on standard error.
         multiprocessing.set_start_method("fork", force=True)
-    limit_memory(nbytes)
+    if nbytes:
+        limit_memory(nbytes)
     gc.freeze()  # objects from the import of torch live forever, so the collector can skip them
-
-
-def die_with_parent() -> None:
-    """Kill this process when the server ends, which ends when the first process ends."""
-    if sys.platform == "linux":
-        set_death_signal = 1  # PR_SET_PDEATHSIG in linux/prctl.h
-        ctypes.CDLL(None).prctl(set_death_signal, signal.SIGKILL)
 
 
 def limit_memory(nbytes: int) -> None:

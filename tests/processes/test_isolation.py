@@ -1,7 +1,6 @@
 """Isolated processes, which are not forked for a device (here a second CPU); and Ctrl-C."""
 
 import inspect
-import io
 import multiprocessing
 import os
 import re
@@ -16,10 +15,10 @@ import pytest
 from aliasproof import judge
 from aliasproof.campaigns.run import shard
 from aliasproof.campaigns.run.executor import start_pool
-from aliasproof.processes import forked, isolation
+from aliasproof.processes import isolation
 from aliasproof.processes.interrupts import sigint_deferred, sigint_ignored_by_children
 from aliasproof.processes.isolation import Isolated, Limits
-from aliasproof.processes.outcome import Returned
+from aliasproof.processes.outcome import Frame, Returned
 from tests.subprocesses import python
 
 OTHER_CPU, NBYTES = "cpu:0", 1 << 28
@@ -94,9 +93,8 @@ def test_a_process_that_is_killed_leaves_no_locks_of_libraries() -> None:
 
 def test_frames_that_each_run_has_are_left_out_of_a_stack() -> None:
     own = [Path(inspect.getfile(module)) for module in (judge, shard, isolation)]
-    lines = [f'  File "{file}", line 1 in f' for file in (*own, "a_pass.py")]
-    stack = io.StringIO("\n".join(lines))
-    assert [frame.file for frame in forked._read(stack)] == ["a_pass.py"]
+    stack = [Frame(str(file), 1, "f") for file in (*own, "a_pass.py")]
+    assert [frame.file for frame in isolation._telling(stack)] == ["a_pass.py"]
 
 
 # --- Ctrl-C ---------------------------------------------------------------------------------------

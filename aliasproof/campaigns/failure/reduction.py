@@ -38,8 +38,7 @@ from aliasproof.judge.value_search import CAMPAIGN_BUDGET
 from aliasproof.oracles.judge import judge
 from aliasproof.oracles.verdict import ON_VALUES, Violation
 from aliasproof.processes import outcome
-from aliasproof.processes.forked import forked
-from aliasproof.processes.isolation import PREPARATION
+from aliasproof.processes.isolation import PREPARATION, forked
 from aliasproof.processes.outcome import Death, Raised
 from aliasproof.reduction.program_steps import PROGRAM
 from aliasproof.reduction.reducer import Evaluate, Predicate, Reducer, one_by_one
