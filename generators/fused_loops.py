@@ -15,27 +15,17 @@ from collections.abc import Callable
 import torch
 
 from aliasproof.generators.scenario_steps import (
-    a_number,
-    any_view,
-    combine,
-    convert,
-    fresh,
+    Steps,
     has_rows,
     is_arithmetic,
     is_matrix,
     is_real,
     like,
-    mask_of,
     not_empty,
-    overwrite,
-    put,
-    rearrange,
-    total,
-    viewed_as,
 )
 from aliasproof.generators.scene import Counts, NoChoice, Pick, Scene
 from aliasproof.generators.tensor_arguments import combines
-from aliasproof.ir.program import Input, Ref, Storage
+from aliasproof.ir.program import Input, Storage
 from aliasproof.ir.regions import dense_strides
 
 # Around the numbers of elements that fit in a register of 16, 32 or 64 bytes, by item size.
@@ -67,10 +57,11 @@ Shape = tuple[int, ...]
 def loop_scene(pick: Pick, counts: Counts) -> Scene:
     """A scene of calls over the same elements."""
     scene = Scene(*_inputs(pick), pick.integer(0, 99), counts)
+    steps = Steps(pick, scene)
     for _ in range(pick.integer(2, MOST_STEPS)):
         for _ in range(TRIES):
             try:
-                pick.one(_STEPS)(pick, scene)
+                pick.one(_STEPS)(steps)
                 break
             except NoChoice:
                 continue
@@ -110,20 +101,20 @@ def _inputs(pick: Pick) -> tuple[tuple[Storage, ...], tuple[Input, ...]]:
 # --- which value ----------------------------------------------------------------------------------
 
 
-def _value(pick: Pick, scene: Scene, accepts: Callable[[torch.Tensor], bool] = not_empty) -> str:
+def _value(steps: Steps, accepts: Callable[[torch.Tensor], bool] = not_empty) -> str:
     """A value, more often a new one, so that calls build on each other."""
-    names = scene.newest_first(accepts)
-    return pick.one(names[:3] if pick.chance(50) else names)
+    names = steps.known(accepts)
+    return steps.one(names[:3] if steps.chance(50) else names)
 
 
 # --- steps ----------------------------------------------------------------------------------------
 
 
-def compute(pick: Pick, scene: Scene) -> None:
+def compute(steps: Steps) -> None:
     """Compute a value from one or two values; of several dtypes, torch promotes to one."""
-    name = _value(pick, scene)
-    tensor = scene.values[name]
-    if tensor.is_floating_point() and pick.chance(40):
+    name = _value(steps)
+    tensor = steps.at(name)
+    if tensor.is_floating_point() and steps.chance(40):
         functions = (
             "sigmoid",
             "exp",
@@ -135,17 +126,17 @@ def compute(pick: Pick, scene: Scene) -> None:
             "erf",
             "tanh",
         )
-        scene.call(f"aten.{pick.one(functions)}.default", Ref(name))
+        steps.call(f"aten.{steps.one(functions)}.default", name)
         return
-    if pick.chance(35):
-        fresh(pick, scene, name)
+    if steps.chance(35):
+        steps.fresh(name)
         return
-    other = pick.one(scene.newest_first(lambda it: combines(it.shape, tensor.shape)))
-    if tensor.dtype == torch.bool or scene.values[other].dtype == torch.bool:
-        op = pick.one(("aten.add.Tensor", "aten.mul.Tensor", "aten.logical_and.default"))
+    other = steps.one(steps.known(lambda it: combines(it.shape, tensor.shape)))
+    if tensor.dtype == torch.bool or steps.at(other).dtype == torch.bool:
+        op = steps.one(("aten.add.Tensor", "aten.mul.Tensor", "aten.logical_and.default"))
     else:
-        op = pick.one(_OF_TWO)
-    scene.call(op, Ref(name), Ref(other))
+        op = steps.one(_OF_TWO)
+    steps.call(op, name, other)
 
 
 _OF_TWO = (
@@ -156,137 +147,137 @@ _OF_TWO = (
 )
 
 
-def change_dtype(pick: Pick, scene: Scene) -> None:
+def change_dtype(steps: Steps) -> None:
     """Convert a value to another dtype; sometimes reinterpret its bytes."""
-    name = _value(pick, scene)
-    if pick.chance(20):
-        viewed_as(pick, scene, name)
+    name = _value(steps)
+    if steps.chance(20):
+        steps.viewed_as(name)
     else:
-        convert(scene, name, pick.one(DTYPES))
+        steps.convert(name, steps.one(DTYPES))
 
 
-def select(pick: Pick, scene: Scene) -> None:
+def select(steps: Steps) -> None:
     """Choose values by a mask: the result of a comparison, or a value of bools."""
-    name = _value(pick, scene)
-    other = pick.one(scene.newest_first(lambda it: it.shape == scene.values[name].shape))
-    compared = _value(pick, scene, lambda it: combines(it.shape, scene.values[name].shape))
-    mask = mask_of(pick, scene, compared)
-    if pick.chance(30):
-        mask = combine(pick, scene, mask, mask_of(pick, scene, other))
-    if pick.chance(30):
-        scene.call("aten.masked_fill.Scalar", Ref(name), Ref(mask), pick.one((0, 1, -1)))
+    name = _value(steps)
+    other = steps.one(steps.known(lambda it: it.shape == steps.at(name).shape))
+    compared = _value(steps, lambda it: combines(it.shape, steps.at(name).shape))
+    mask = steps.mask_of(compared)
+    if steps.chance(30):
+        mask = steps.combine(mask, steps.mask_of(other))
+    if steps.chance(30):
+        steps.call("aten.masked_fill.Scalar", name, mask, steps.one((0, 1, -1)))
     else:
-        scene.call("aten.where.self", Ref(mask), Ref(name), Ref(other))
+        steps.call("aten.where.self", mask, name, other)
 
 
-def reduce(pick: Pick, scene: Scene) -> None:
+def reduce(steps: Steps) -> None:
     """A reduction, often combined with its operand, as in a normalization."""
-    name = _value(pick, scene, has_rows)
-    tensor = scene.values[name]
+    name = _value(steps, has_rows)
+    tensor = steps.at(name)
     every = tuple(range(tensor.dim()))
-    dims = pick.one((every[-1:], every[:1], every))
+    dims = steps.one((every[-1:], every[:1], every))
     ops = ["aten.sum.dim_IntList", "aten.any.dims", "aten.all.dims"]
     if not tensor.is_complex():
         ops += ["aten.amax.default", "aten.amin.default"] * 2
     if tensor.is_floating_point():
         ops += ["aten.mean.dim", "aten.var.correction", "aten.logsumexp.default"]
-    keep = pick.chance(60)
-    if pick.chance(20) and not tensor.is_complex():
-        arg = pick.one(("argmin", "argmax"))
-        result = scene.call(f"aten.{arg}.default", Ref(name), dims[-1], keep)[0]
-    elif pick.chance(10) and not tensor.is_complex():
-        result = scene.call(f"aten.{pick.one(('min', 'max'))}.dim", Ref(name), dims[-1], keep)[0]
+    keep = steps.chance(60)
+    if steps.chance(20) and not tensor.is_complex():
+        arg = steps.one(("argmin", "argmax"))
+        result = steps.new(f"aten.{arg}.default", name, dims[-1], keep)
+    elif steps.chance(10) and not tensor.is_complex():
+        result = steps.new(f"aten.{steps.one(('min', 'max'))}.dim", name, dims[-1], keep)
     else:
-        op = pick.one(ops)
+        op = steps.one(ops)
         if "var" in op:
-            result = scene.call(op, Ref(name), dims, correction=0, keepdim=keep)[0]
+            result = steps.new(op, name, dims, correction=0, keepdim=keep)
         else:
-            result = scene.call(op, Ref(name), dims, keep)[0]
-    if keep and pick.chance(60):
-        scene.call(pick.one(("aten.sub.Tensor", "aten.mul.Tensor")), Ref(name), Ref(result))
+            result = steps.new(op, name, dims, keep)
+    if keep and steps.chance(60):
+        steps.call(steps.one(("aten.sub.Tensor", "aten.mul.Tensor")), name, result)
 
 
-def scan(pick: Pick, scene: Scene) -> None:
+def scan(steps: Steps) -> None:
     """A value that no loop over elements computes: a scan, a sort, a matrix product."""
-    name = _value(pick, scene, has_rows)
-    tensor = scene.values[name]
-    dim = pick.integer(0, tensor.dim() - 1)
-    if is_matrix(tensor) and pick.chance(40):
-        turned = scene.call("aten.t.default", Ref(name))[0]
-        scene.call("aten.mm.default", Ref(name), Ref(turned))
-    elif pick.chance(30):
-        scene.call("aten.sort.stable", Ref(name), stable=True, dim=dim)
-    elif is_real(tensor) and pick.chance(40):
-        scene.call(f"aten.{pick.one(('cummax', 'cummin'))}.default", Ref(name), dim)
+    name = _value(steps, has_rows)
+    tensor = steps.at(name)
+    dim = steps.integer(0, tensor.dim() - 1)
+    if is_matrix(tensor) and steps.chance(40):
+        turned = steps.new("aten.t.default", name)
+        steps.call("aten.mm.default", name, turned)
+    elif steps.chance(30):
+        steps.call("aten.sort.stable", name, stable=True, dim=dim)
+    elif is_real(tensor) and steps.chance(40):
+        steps.call(f"aten.{steps.one(('cummax', 'cummin'))}.default", name, dim)
     else:
-        scene.call("aten.cumsum.default", Ref(name), dim)
+        steps.call("aten.cumsum.default", name, dim)
 
 
-def move(pick: Pick, scene: Scene) -> None:
+def move(steps: Steps) -> None:
     """Move elements to other positions: transpose, slice, pad or concatenate."""
-    name = _value(pick, scene, has_rows)
-    tensor = scene.values[name]
-    how = pick.integer(0, 4)
+    name = _value(steps, has_rows)
+    tensor = steps.at(name)
+    how = steps.integer(0, 4)
     if how == 0:
-        rearrange(pick, scene, name)
+        steps.rearrange(name)
     elif how == 1:
-        any_view(pick, scene, name)
+        steps.any_view(name)
     elif how == 2:
-        other = pick.one(scene.newest_first(like(tensor)))
-        joined = pick.one(("cat", "stack"))
-        scene.call(f"aten.{joined}.default", (Ref(name), Ref(other)), pick.one((0, -1)))
+        other = steps.one(steps.known(like(tensor)))
+        joined = steps.one(("cat", "stack"))
+        steps.call(f"aten.{joined}.default", (name, other), steps.one((0, -1)))
     elif how == 3:
-        pad = pick.one(((1, 0), (0, 1), (1, 1), (-1, 1), (0, 7)))
-        scene.call("aten.constant_pad_nd.default", Ref(name), pad)
+        pad = steps.one(((1, 0), (0, 1), (1, 1), (-1, 1), (0, 7)))
+        steps.call("aten.constant_pad_nd.default", name, pad)
     else:
-        rows = _indices(pick, scene, tensor.shape[0])
-        scene.call("aten.index.Tensor", Ref(name), (Ref(rows),))
+        rows = _indices(steps, tensor.shape[0])
+        steps.call("aten.index.Tensor", name, (rows,))
 
 
-def _indices(pick: Pick, scene: Scene, size: int) -> str:
+def _indices(steps: Steps, size: int) -> str:
     """Positions in a dimension of this size, mostly computed from a value."""
-    integers = scene.newest_first(lambda it: it.dtype == torch.int64 and 0 < it.numel() <= size)
-    source = pick.one(integers) if integers and pick.chance(70) else None
+    integers = steps.known(lambda it: it.dtype == torch.int64 and 0 < it.numel() <= size)
+    source = steps.one(integers) if integers and steps.chance(70) else None
     if source is None:
-        base = scene.newest_first(lambda it: it.dim() == 1 and 0 < it.numel() <= size)
-        source = convert(scene, pick.one(base), torch.int64)
-    return scene.call("aten.remainder.Scalar", Ref(source), size)[0]
+        base = steps.known(lambda it: it.dim() == 1 and 0 < it.numel() <= size)
+        source = steps.convert(steps.one(base), torch.int64)
+    return steps.new("aten.remainder.Scalar", source, size)
 
 
-def write(pick: Pick, scene: Scene) -> None:
+def write(steps: Steps) -> None:
     """Write a value: all of it, a view of it, or some elements. Mostly, a call has read it."""
-    read = {name for call in scene.instructions for name in call.refs}
-    known = [name for name in scene.newest_first(not_empty) if name in read]
-    name = pick.one(known) if known and pick.chance(60) else _value(pick, scene)
-    tensor = scene.values[name]
-    how = pick.integer(0, 5)
+    read = {name for call in steps.scene.instructions for name in call.refs}
+    known = [name for name in steps.known(not_empty) if name in read]
+    name = steps.one(known) if known and steps.chance(60) else _value(steps)
+    tensor = steps.at(name)
+    how = steps.integer(0, 5)
     if how == 0:
-        overwrite(pick, scene, name)
+        steps.overwrite(name)
     elif how == 1:
-        overwrite(pick, scene, any_view(pick, scene, name))
+        steps.overwrite(steps.any_view(name))
     elif how == 2:  # the stored value is computed from the tensor, or from another one
-        source = _value(pick, scene, is_arithmetic)
-        put(pick, scene, name, convert(scene, total(pick, scene, source), tensor.dtype))
+        source = _value(steps, is_arithmetic)
+        steps.put(name, steps.convert(steps.total(source), tensor.dtype))
     elif how == 3:
         if tensor.dim() == 0:
             raise NoChoice
-        rows = _indices(pick, scene, tensor.shape[0])
-        value = a_number(pick, scene, name)
-        scene.call("aten.index_put_.default", Ref(name), (Ref(rows),), Ref(value))
+        rows = _indices(steps, tensor.shape[0])
+        value = steps.a_number(name)
+        steps.call("aten.index_put_.default", name, (rows,), value)
     else:
-        source = pick.one(scene.newest_first(lambda it: it.shape == tensor.shape))
-        if pick.chance(50):
-            source = rearrange(pick, scene, source)
+        source = steps.one(steps.known(lambda it: it.shape == tensor.shape))
+        if steps.chance(50):
+            source = steps.rearrange(source)
         memory = tensor.untyped_storage().data_ptr()
-        if scene.values[source].untyped_storage().data_ptr() == memory:
-            source = fresh(pick, scene, source)
-        add = is_arithmetic(tensor) and scene.values[source].dtype == tensor.dtype
-        op = "aten.add_.Tensor" if add and pick.chance(50) else "aten.copy_.default"
-        scene.call(op, Ref(name), Ref(source))
+        if steps.at(source).untyped_storage().data_ptr() == memory:
+            source = steps.fresh(source)
+        add = is_arithmetic(tensor) and steps.at(source).dtype == tensor.dtype
+        op = "aten.add_.Tensor" if add and steps.chance(50) else "aten.copy_.default"
+        steps.call(op, name, source)
 
 
 # The steps, each repeated by its frequency.
-_STEPS: tuple[Callable[[Pick, Scene], None], ...] = (
+_STEPS: tuple[Callable[[Steps], None], ...] = (
     *(compute,) * 3,
     *(write,) * 3,
     *(reduce,) * 2,

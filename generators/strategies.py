@@ -19,7 +19,7 @@ from aliasproof.generators.fused_loops import loop_scene
 from aliasproof.generators.inputs import draw_inputs, with_gradients
 from aliasproof.generators.operator import Operator
 from aliasproof.generators.ops import OPERATORS
-from aliasproof.generators.scenario_steps import Scenario
+from aliasproof.generators.scenario_steps import Scenario, Steps
 from aliasproof.generators.scenarios import SCENARIOS
 from aliasproof.generators.scene import EAGER_ERRORS, Counts, NoChoice, Pick, Scene
 from aliasproof.ir.execution import keep_random_state, run, seed_generators
@@ -161,7 +161,7 @@ def _draw_step(pick: Pick, scene: Scene, features: Features) -> None:
     if scenarios and pick.chance(25):
         scenario = pick.one(scenarios)
         assert scenario.play is not None
-        scenario.play(pick, scene)
+        scenario.play(Steps(pick, scene))
         scene.counts.scenarios[scenario.name] += 1
     else:
         operator = pick.one(_operators(pick.one(_groups(features))))

@@ -39,6 +39,7 @@ from aliasproof.generators.rules.situations import (
     Weaving,
     as_they_are,
 )
+from aliasproof.generators.scenario_steps import Steps
 from aliasproof.generators.scene import Counts, NoChoice, Pick, Scene
 from aliasproof.generators.sites.patterns import rules
 from aliasproof.ir.errors import UserError
@@ -225,7 +226,7 @@ def derived_scene(pick: Pick, turn: int, counts: Counts, variant: str) -> Scene 
     rule, situation = pair_of(turn, variant)
     for _ in range(PAIRS_TRIED):
         try:
-            scene = derive(pick, rule, BY_NAME[situation], counts).scene
+            scene = derive(pick, rule, BY_NAME[situation], counts).steps.scene
         except NoChoice:
             situation = pick.one(NAMES)
             if isinstance(match_of(rule, USUAL, 0), str):
@@ -266,7 +267,7 @@ def numbers_of(rule: str) -> int:
 def _woven(pick: Pick, plain: Program, situation: Situation, counts: Counts) -> Weaving:
     storages = tuple(_filled(pick, storage) for storage in plain.storages)
     scene = Scene(storages, plain.inputs, pick.integer(0, 99), counts)
-    weaving = Weaving(pick, scene, plain)
+    weaving = Weaving(Steps(pick, scene), plain)
     if situation.inputs is as_they_are and situation.kind == USUAL and pick.chance(60):
         weaving.compute_operands()
     situation.weave(weaving)

@@ -33,7 +33,7 @@ from aliasproof.generators.rules.plain_matches import (
     has_kind,
     inputs_of,
 )
-from aliasproof.generators.scenario_steps import fresh
+from aliasproof.generators.scenario_steps import Steps
 from aliasproof.generators.scene import NoChoice, Pick, Scene
 from aliasproof.generators.strategies import draw_call
 from aliasproof.generators.tensor_arguments import mask
@@ -278,7 +278,7 @@ def plain_call(name: str, kind: str, number: int) -> Program | str:
 def _drawn(name: str, pick: Pick, kind: str, number: int) -> Program:
     """Draw a candidate program. Raises `NoChoice` if eager refuses it."""
     scene = Scene(*_pool(pick, kind, _rank(name)), seed=0)
-    operand = fresh(pick, scene, pick.one(scene.newest_first())) if number % 2 else None
+    operand = Steps(pick, scene).fresh(pick.one(scene.newest_first())) if number % 2 else None
     before = len(scene.instructions)
     # An internal operator does not check its arguments, so only its own drawers are safe.
     if name in _LINES and (name.startswith("aten._") or pick.chance(70)):
@@ -292,7 +292,7 @@ def _drawn(name: str, pick: Pick, kind: str, number: int) -> Program:
     if number >= CALLS // 2 and outputs:
         last = pick.one(outputs)
         if pick.chance(40):
-            outputs += [fresh(pick, scene, last)]
+            outputs += [Steps(pick, scene).fresh(last)]
         else:
             other = resolve(pick.one(operators()))
             outputs += call_by_schema(pick, scene, other, last)

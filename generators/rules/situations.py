@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from aliasproof.generators.rules.plain_matches import EMPTY, NUMBER, OTHER_DTYPE, USUAL
-from aliasproof.generators.scenario_steps import any_view, fresh, overwrite, write_somewhere
-from aliasproof.generators.scene import NoChoice, Pick, Scene
-from aliasproof.ir.program import Input, Program, Ref, rename
+from aliasproof.generators.scenario_steps import Steps
+from aliasproof.generators.scene import NoChoice, Pick
+from aliasproof.ir.program import Input, Program, rename
 from aliasproof.ir.regions import dense_strides, reach
 
 # --- weaving: the calls of a plain match, played into a scene with other calls around them --------
@@ -24,8 +24,7 @@ from aliasproof.ir.regions import dense_strides, reach
 class Weaving:
     """A match that is played call by call. `names` maps names of the plain match to the scene's."""
 
-    pick: Pick
-    scene: Scene
+    steps: Steps
     plain: Program
     names: dict[str, str] = field(init=False)
     calls: list[int] = field(default_factory=list)
@@ -37,10 +36,10 @@ class Weaving:
     def compute_operands(self) -> None:
         """Compute some operands from inputs, or make them views of computed tensors."""
         for view in self.plain.inputs:
-            if self.pick.chance(25):
-                name = fresh(self.pick, self.scene, view.name)
-                if self.pick.chance(30):
-                    name = self.scene.call("aten.alias.default", Ref(name))[0]
+            if self.steps.chance(25):
+                name = self.steps.fresh(view.name)
+                if self.steps.chance(30):
+                    name = self.steps.new("aten.alias.default", name)
                 self.names[view.name] = name
 
     def play(self, until: int | None = None) -> None:
@@ -50,12 +49,12 @@ class Weaving:
         """
         stop = len(self.plain) if until is None else until
         for call in self.plain.instructions[self.played : stop]:
-            self.calls.append(len(self.scene.instructions))
+            self.calls.append(len(self.steps.scene.instructions))
             args = tuple(rename(argument, self.names) for argument in call.args)
             kwargs = {key: rename(value, self.names) for key, value in call.kwargs}
-            results = self.scene.call(call.op, *args, named=True, **kwargs)
+            results = self.steps.scene.call(call.op, *args, named=True, **kwargs)
             self.names.update(zip(call.results, results, strict=False))
-            self.scene.hidden.update(set(results) - set(self.results()))
+            self.steps.scene.hidden.update(set(results) - set(self.results()))
         self.played = max(self.played, stop)
 
     # --- values of the match ----------------------------------------------------------------------
@@ -64,11 +63,11 @@ class Weaving:
         """An operand of the match. Raises `NoChoice` if it takes none."""
         if not (operands := self.operands()):
             raise NoChoice("the match takes no tensor")
-        return self.pick.one(operands)
+        return self.steps.one(operands)
 
     def write_operand(self) -> None:
         """Write an operand: all of it, a view of it, or some elements."""
-        write_somewhere(self.pick, self.scene, self.operand())
+        self.steps.write_somewhere(self.operand())
 
     def operands(self) -> list[str]:
         """The tensors that the match takes."""
@@ -81,21 +80,17 @@ class Weaving:
         inner = [self.names[name] for name in made if name in read and name in self.names]
         if not inner:
             raise NoChoice("no call of the match reads another one's result")
-        return self.pick.one(inner)
+        return self.steps.one(inner)
 
     def results(self) -> list[str]:
         """The results of the match so far."""
         return [self.names[name] for name in self.plain.outputs if name in self.names]
 
-    def value(self, name: str) -> torch.Tensor:
-        """The tensor of this name."""
-        return self.scene.values[name]
-
     def middle(self) -> int:
         """A number of calls after which part of the match is still to come."""
         if len(self.plain) < 2:
             raise NoChoice("the match is one call")
-        return self.pick.integer(1, len(self.plain) - 1)
+        return self.steps.integer(1, len(self.plain) - 1)
 
 
 # --- operand layouts ------------------------------------------------------------------------------
@@ -195,13 +190,13 @@ class Situation:
 def match_alone(weaving: Weaving) -> None:
     """The rest of the match, and its results."""
     weaving.play()
-    weaving.scene.wants(*weaving.results())
+    weaving.steps.wants(*weaving.results())
 
 
 def match_then_write(weaving: Weaving) -> None:
     """The match, then mostly a write to an operand or the result, so that the layout matters."""
     weaving.play()
-    if weaving.pick.chance(60):
+    if weaving.steps.chance(60):
         weaving.write_operand()
     match_alone(weaving)
 
@@ -227,18 +222,18 @@ def inner_read(weaving: Weaving) -> None:
     """An inner value is returned, or another call reads it."""
     weaving.play()
     inner = weaving.inner()
-    if weaving.pick.chance(50):
-        inner = fresh(weaving.pick, weaving.scene, inner)
-    weaving.scene.wants(*weaving.results(), inner)
+    if weaving.steps.chance(50):
+        inner = weaving.steps.fresh(inner)
+    weaving.steps.wants(*weaving.results(), inner)
 
 
 def inner_written(weaving: Weaving) -> None:
     """An inner value is written, between the calls of the match or after them."""
     weaving.play(weaving.middle())
     inner = weaving.inner()
-    if weaving.pick.chance(50):
+    if weaving.steps.chance(50):
         weaving.play()
-    overwrite(weaving.pick, weaving.scene, inner)
+    weaving.steps.overwrite(inner)
     match_alone(weaving)
 
 
@@ -246,21 +241,21 @@ def match_twice(weaving: Weaving) -> None:
     """The match, and a second one on an operand that may be written in between."""
     weaving.play()
     first = weaving.results()
-    if weaving.pick.chance(60):
+    if weaving.steps.chance(60):
         weaving.write_operand()
     weaving.played = 0
     weaving.play()
-    weaving.scene.wants(*first[:1], *weaving.results()[:1])
+    weaving.steps.wants(*first[:1], *weaving.results()[:1])
 
 
 def beside_operand(weaving: Weaving) -> None:
     """The result is returned with an operand, or a view of it, that may be written."""
     weaving.play()
     operand = weaving.operand()
-    shown = any_view(weaving.pick, weaving.scene, operand) if weaving.pick.chance(70) else operand
-    if weaving.pick.chance(40):
-        write_somewhere(weaving.pick, weaving.scene, operand)
-    weaving.scene.wants(weaving.pick.one(weaving.results()), shown)
+    shown = weaving.steps.any_view(operand) if weaving.steps.chance(70) else operand
+    if weaving.steps.chance(40):
+        weaving.steps.write_somewhere(operand)
+    weaving.steps.wants(weaving.steps.one(weaving.results()), shown)
 
 
 def by_epilogue(weaving: Weaving) -> None:
@@ -270,18 +265,18 @@ def by_epilogue(weaving: Weaving) -> None:
         (result, operand)
         for result in weaving.results()
         for operand in weaving.operands()
-        if _takes(weaving.value(operand), weaving.value(result))
+        if _takes(weaving.steps.at(operand), weaving.steps.at(result))
     ]
     if not pairs:
         raise NoChoice("each result is larger than each operand")
-    result, part = weaving.pick.one(pairs)
-    shape, own = weaving.value(part).shape, weaving.value(result).shape
+    result, part = weaving.steps.one(pairs)
+    shape, own = weaving.steps.at(part).shape, weaving.steps.at(result).shape
     # A result may be smaller than an operand; then it is copied into a part.
     for dim, size in enumerate(own, len(shape) - len(own)):
         if size not in (1, shape[dim]):
-            part = weaving.scene.call("aten.slice.Tensor", Ref(part), dim, 0, size)[0]
-    weaving.scene.call("aten.copy_.default", Ref(part), Ref(result))
-    weaving.scene.wants(result)
+            part = weaving.steps.new("aten.slice.Tensor", part, dim, 0, size)
+    weaving.steps.call("aten.copy_.default", part, result)
+    weaving.steps.wants(result)
 
 
 def _takes(operand: torch.Tensor, result: torch.Tensor) -> bool:

@@ -27,7 +27,7 @@ class Evidence:
     writes: list[list[torch.Tensor]] = field(default_factory=list)  # by call
 
     def __post_init__(self) -> None:
-        scene = self.weaving.scene
+        scene = self.weaving.steps.scene
         self.program = scene.program(tuple(dict.fromkeys(scene.wanted)))
         names = [view.name for view in self.program.inputs]
         self.values = dict(zip(names, input_tensors(self.program), strict=True))

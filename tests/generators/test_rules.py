@@ -217,13 +217,13 @@ def test_each_rule_is_drawn_where_it_can_fire() -> None:
 def test_only_a_situation_reads_or_returns_inner_values(seed: int) -> None:
     """With another reader of an inner value, the rule would not fire."""
     rule, pick = "post_grad.pass_patterns[2]/addmm(aten.add)", Pick(random.Random(seed).randint)
-    scene = derive(pick, rule, BY_NAME["alone"], Counts()).scene
+    scene = derive(pick, rule, BY_NAME["alone"], Counts()).steps.scene
     assert scene.hidden
     assert not scene.hidden & {*scene.newest_first()}
     for _ in range(20):
         outputs = _draw_outputs(pick, scene)
         assert not outputs or {*scene.wanted} <= {*outputs}
-    inner = derive(pick, rule, BY_NAME["inner value read"], Counts()).scene
+    inner = derive(pick, rule, BY_NAME["inner value read"], Counts()).steps.scene
     assert {*inner.wanted} <= {*inner.newest_first()}
 
 
