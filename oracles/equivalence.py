@@ -16,7 +16,7 @@ hashes, and may be correct.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
@@ -25,65 +25,12 @@ import torch
 from torch.utils import _pytree as pytree
 
 from aliasproof.eager.trace import Trace
-from aliasproof.ir.regions import reach
-from aliasproof.ir.values import entries_of
 from aliasproof.oracles.contract import Contract, Difference, Promise
 from aliasproof.oracles.oracle import Needs, Oracle
+from aliasproof.oracles.stage_run import Location, location_of
 from aliasproof.oracles.uninterpreted import UninterpretedMode
 from aliasproof.oracles.value_hashes import Array, SymbolicValues, element_hashes, extend_hashes
 from aliasproof.oracles.verdict import Report, Verdict, Violation
-
-# --- stored differences ---------------------------------------------------------------------------
-#
-# Differences in the storages of inputs, named as users know them: an element of an input.
-
-
-@dataclass(frozen=True, slots=True)
-class InputView:
-    """The layout of an input as it was passed; `storage` is the index of its storage."""
-
-    number: int
-    storage: int
-    sizes: tuple[int, ...]
-    strides: tuple[int, ...]
-    offset: int
-    itemsize: int
-
-    def elements(self, hashes: Array) -> Array:
-        """The hashes of its elements, with a last dim for the bytes of an element."""
-        return entries_of(hashes, self.sizes, self.strides, self.offset, self.itemsize)
-
-    @property
-    def ends(self) -> tuple[int, int]:
-        """The first byte that it covers, and the byte after the last one."""
-        start = self.offset * self.itemsize
-        return start, start + reach(self.sizes, self.strides) * self.itemsize
-
-
-def input_views(inputs: Sequence[torch.Tensor]) -> tuple[InputView, ...]:
-    """The layouts of the inputs. Storages are numbered in the order of the inputs."""
-    order: dict[int, int] = {}
-    views = []
-    for number, tensor in enumerate(inputs):
-        storage = order.setdefault(tensor.untyped_storage()._cdata, len(order))
-        layout = tuple(tensor.shape), tuple(tensor.stride()), int(tensor.storage_offset())
-        views.append(InputView(number, storage, *layout, tensor.element_size()))
-    return tuple(views)
-
-
-def _around(byte: int, views: Sequence[InputView]) -> str:
-    """Name bytes of a storage by the inputs that view it: 'bytes after input 1's view'."""
-    last = max(views, key=lambda view: view.ends[1])
-    first = min(views, key=lambda view: view.ends[0])
-    if byte >= last.ends[1]:
-        return f"bytes after input {last.number}'s view"
-    if byte < first.ends[0]:
-        return f"bytes before input {first.number}'s view"
-    return f"bytes between the elements of input {first.number}"
-
-
-# --- equivalence ----------------------------------------------------------------------------------
-
 
 KIND = "wrong symbolic value"
 
@@ -97,7 +44,8 @@ class ValueHashes:
     op that read tensor data (`item`, `nonzero`), if one did: then the hashes hold for these inputs
     only. Outputs that are not tensors are None. `computing` counts the calls of ops that compute.
     `composites` are the composite ops that computed; None if the run did not record them. `views`
-    are the inputs as they were passed. `seed` decides the hashes of the inputs.
+    are the locations of the inputs as they were passed, whose storages are numbered in the order of
+    the inputs. `seed` decides the hashes of the inputs.
     """
 
     storages: tuple[Array, ...]
@@ -108,7 +56,7 @@ class ValueHashes:
     symbols: SymbolicValues | None
     computing: Counter[str] = field(default_factory=Counter)
     composites: tuple[str, ...] | None = None
-    views: tuple[InputView, ...] = ()
+    views: tuple[Location, ...] = ()
     seed: int = 0
 
 
@@ -127,7 +75,10 @@ def run_uninterpreted(
     where a dispatch mode sees composite ops.
     """
     mode = UninterpretedMode(inputs, SymbolicValues() if named else None, seed)
-    views = input_views(inputs)  # now, since the run may change their metadata
+    order: dict[int, int] = {}
+    numbers = [order.setdefault(it.untyped_storage()._cdata, len(order)) for it in inputs]
+    # Now, since the run may change their metadata.
+    views = tuple(map(location_of, inputs, numbers))
     # Hashes are computed modulo 2^64.
     # Dynamo skips functions that it meets below a dispatch mode, also in later runs.
     eager = torch.compiler.set_stance("force_eager")
@@ -279,10 +230,10 @@ def _violation(what: str, index: int, eager: ValueHashes, target: ValueHashes) -
     place = f"{what} {index}"
     if what == "storage":
         expected, actual = _same_size(index, eager, target)
-        own = [view for view in eager.views if view.storage == index]
+        own = {number: it for number, it in enumerate(eager.views) if it.storage == index}
         # A run may make the storage shorter, so that a view reaches beyond its end.
-        inside = (view for view in own if max(view.ends) <= expected.size)
-        shown = ((view, view.elements(expected), view.elements(actual)) for view in inside)
+        inside = ((it, own[it]) for it in own if max(own[it].region.interval) <= expected.size)
+        shown = ((it, view.entries(expected), view.entries(actual)) for it, view in inside)
         wrong = next((each for each in shown if not np.array_equal(*each[1:])), None)
         if wrong is None:
             # An element is not named, since no input shows the bytes.
@@ -290,8 +241,8 @@ def _violation(what: str, index: int, eager: ValueHashes, target: ValueHashes) -
             first = int(different[0])
             around = {"first wrong byte": first, "wrong bytes": different.size}
             return Violation("equivalence", KIND, _around(first, own), around)
-        view, expected, actual = wrong
-        place = f"input {view.number}"
+        number, expected, actual = wrong
+        place = f"input {number}"
     else:
         ours, theirs = ((run.inputs if what == "input" else run.outputs) for run in (eager, target))
         assert ours[index] is not None
@@ -309,6 +260,18 @@ def _violation(what: str, index: int, eager: ValueHashes, target: ValueHashes) -
         int(element_hashes(expected[at])), int(element_hashes(actual[at])), eager, target
     )
     return Violation("equivalence", KIND, place, evidence | expressions)
+
+
+def _around(byte: int, views: Mapping[int, Location]) -> str:
+    """Name bytes of a storage by the inputs that view it: 'bytes after input 1's view'."""
+    starts = {number: view.region.interval[0] for number, view in views.items()}
+    ends = {number: view.region.interval[1] for number, view in views.items()}
+    first, last = min(starts, key=starts.__getitem__), max(ends, key=ends.__getitem__)
+    if byte >= ends[last]:
+        return f"bytes after input {last}'s view"
+    if byte < starts[first]:
+        return f"bytes before input {first}'s view"
+    return f"bytes between the elements of input {first}"
 
 
 def _expressions(

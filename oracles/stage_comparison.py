@@ -25,7 +25,6 @@ import torch
 from torch import fx
 
 from aliasproof.ir.regions import overlaps_itself
-from aliasproof.ir.values import entries_of
 from aliasproof.oracles.forms import COMMUTATIVE, SCATTERS
 from aliasproof.oracles.stage_run import (
     Location,
@@ -108,11 +107,11 @@ class ByteVersions:
 
     def at(self, location: Location) -> Versions:
         """The versions of a tensor's bytes, as a view; the last dim are the bytes of an element."""
-        return at(self.storages[location.storage], location)
+        return location.entries(self.storages[location.storage])
 
     def addresses(self, location: Location) -> Versions:
         """The byte addresses of a tensor in its storage, in the shape of `at`."""
-        return at(np.arange(len(self.storages[location.storage])), location)
+        return location.entries(np.arange(len(self.storages[location.storage])))
 
     def step(self, index: int, node: NodeRun) -> None:
         """Replay one node."""
@@ -201,12 +200,6 @@ class ByteVersions:
         stored = np.broadcast_to(versions, target.shape).ravel()
         order = np.argsort(-stored)
         memory[self.addresses(location).ravel()[order]] = stored[order]
-
-
-def at(per_byte: Versions, location: Location) -> Versions:
-    """The entries for the bytes of a tensor, as a view of an array with one entry per byte."""
-    sizes, strides, itemsize = location.sizes, location.strides, location.dtype.itemsize
-    return entries_of(per_byte, sizes, strides, location.offset, itemsize)
 
 
 def spread(moved: Versions, target: Location) -> Versions:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any, NamedTuple
 
+import numpy.typing as npt
 import torch
 from torch import fx
 from torch._ops import OpOverload
@@ -23,8 +24,8 @@ from aliasproof.eager.indexed_stores import same_values, value_stored
 from aliasproof.ir.eager_call import tensors_in
 from aliasproof.ir.errors import InternalError, Rejected, require_sound_process
 from aliasproof.ir.regions import Region, overlap
-from aliasproof.ir.schemas import Facts, facts
-from aliasproof.ir.values import clone_inputs
+from aliasproof.ir.schemas import facts
+from aliasproof.ir.values import Entry, clone_inputs, entries_of
 from aliasproof.oracles.stage import Stage
 
 # --- location -------------------------------------------------------------------------------------
@@ -65,6 +66,13 @@ class Location(NamedTuple):
     def same_layout(self, other: Location) -> bool:
         """Whether the two differ only in their storage."""
         return self[1:] == other[1:]
+
+    def entries(self, per_byte: npt.NDArray[Entry]) -> npt.NDArray[Entry]:
+        """The entries for the tensor's bytes, as a view of an array with one entry per byte.
+
+        The last dim are the bytes of an element.
+        """
+        return entries_of(per_byte, self.sizes, self.strides, self.offset, self.dtype.itemsize)
 
     def _steps(self) -> tuple[object, ...]:
         """The start and the dims in bytes.
@@ -167,24 +175,30 @@ def operator_call(
     locate: Locate,
 ) -> NodeCall:
     """A call of an operator, or (`op` is None) of a function that runs one."""
-    schema = _schema_of(computes)
+    known, schema = facts(computes), computes._schema.arguments
+    names = {argument.name: index for index, argument in enumerate(schema)}
+    # `out=` arguments are not counted, so that positions agree between forms.
+    counted = [argument.name for argument in schema if not argument.is_out]
+    # `t_`, `set_` and `resize_` change the metadata and not the bytes.
+    writes = () if torch.Tag.inplace_view in computes.tags else known.writes
     # Positional arguments are in the order of the schema.
-    passed = dict(zip(schema.names, args, strict=False)) | dict(kwargs)
+    passed = dict(zip(names, args, strict=False)) | dict(kwargs)
     # In the order of the schema, also where keywords were passed in another order.
-    arguments = {name: passed[name] for name in schema.names if name in passed} | passed
+    arguments = {name: passed[name] for name in names if name in passed} | passed
     operands: list[Operand] = []
     for name, value in arguments.items():
+        index = names.get(name)
         # A function may pass copies to its operator, so what it writes is unknown.
-        written = op is not None and name in schema.written
+        written = op is not None and index in writes
         # Such a function need not read the argument that the operator overwrites, either.
-        overwritten = (written or op is None) and name in schema.overwritten
-        position = schema.positions.get(name, -1)
+        overwritten = (written or op is None) and index in known.overwrites
+        position = counted.index(name) if name in counted else -1
         operands += [
             Operand(position, name, locate(tensor), written, overwritten)
             for tensor in tensors_in(value)
         ]
     # Also writes of metadata: `t_` mutates and writes no byte.
-    mutates = op is not None and bool(schema.facts.writes)
+    mutates = op is not None and bool(known.writes)
     return NodeCall(op, computes, arguments, tuple(operands), mutates)
 
 
@@ -218,34 +232,6 @@ def note_writes(call: NodeCall, before: Sequence[int]) -> None:
 
 
 # --- schemas --------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class _Schema:
-    """A schema by argument name. `written` and `overwritten` are about bytes; see `Operand`."""
-
-    facts: Facts
-    names: tuple[str, ...]
-    positions: Mapping[str, int]
-    written: frozenset[str]
-    overwritten: frozenset[str]
-
-
-@functools.cache
-def _schema_of(op: OpOverload) -> _Schema:
-    known, arguments = facts(op), op._schema.arguments
-    names = tuple(argument.name for argument in arguments)
-    # `out=` arguments are not counted, so that positions agree between forms.
-    counted = (argument.name for argument in arguments if not argument.is_out)
-    # `t_`, `set_` and `resize_` change the metadata and not the bytes.
-    written = () if torch.Tag.inplace_view in op.tags else known.writes
-    return _Schema(
-        known,
-        names,
-        {name: index for index, name in enumerate(counted)},
-        frozenset(names[index] for index in written),
-        frozenset(names[index] for index in known.overwrites),
-    )
 
 
 # All other ops that make no tensor read only metadata.
