@@ -30,7 +30,6 @@ from aliasproof.oracles.stage_run import (
     Location,
     NodeCall,
     NodeRun,
-    Operand,
     StageRun,
     describe,
     location_of,
@@ -252,38 +251,6 @@ class StageRead:
         return "the caller" if self.node.op == "output" else describe(self.node)
 
 
-@dataclass(slots=True)
-class Meaning:
-    """The meaning of a functional stage: the versions that each read must get.
-
-    `numbers` and `forms` have each node's number and the form of its call, by name. `reads` has the
-    versions that each node reads, `outputs` those that the caller gets, and `inputs` those that it
-    finds in the storages of the inputs.
-    """
-
-    numbers: dict[str, int]
-    forms: dict[str, str]
-    reads: dict[str, list[StageRead]]
-    outputs: list[StageRead]
-    inputs: dict[int, Versions]
-
-    @classmethod
-    def of(cls, run: StageRun) -> Meaning:
-        # From 1 on: version 0 means that nothing is known.
-        numbers = {node.node.name: index for index, node in enumerate(run.nodes, 1)}
-        forms = {node.node.name: _form(node.call) for node in run.nodes if node.call is not None}
-        memory = ByteVersions(run, numbers)
-        meaning = cls(numbers, forms, {}, [], {})
-        needed = _live_nodes(run)
-        for index, node in enumerate(run.nodes):
-            if node.call is not None and node.node in needed and _computes(node, node.call):
-                meaning.reads[node.node.name] = _reads(memory, node.node, node.call)
-            memory.step(index, node)
-        meaning.outputs = _outputs(memory)
-        meaning.inputs = {number: memory.storages[number] for number in run.inputs}
-        return meaning
-
-
 class Overwritten(NamedTuple):
     """Bytes of a storage that a store overwrote, and the versions that were there."""
 
@@ -311,36 +278,45 @@ class StageComparison:
                 return [], run.raised
         if _input_locations(self.before) != _input_locations(self.run):
             return [], "the two stages do not take the same inputs"
-        meant = Meaning.of(self.before)
+        # From 1 on: version 0 means that nothing is known.
+        numbers = {node.node.name: index for index, node in enumerate(self.before.nodes, 1)}
+        meant = ByteVersions(self.before, numbers)
+        reads = {node.node.name: read for _, node, read in _replay(meant)}
         # Most stages are right, so the first walk only finds out whether there is a difference.
-        self._walk(meant, None)
+        self._walk(meant, reads, None)
         if self.differs:
             # The log takes as much memory as all stores together, so it is kept only when needed.
-            self._walk(meant, [])
+            self._walk(meant, reads, [])
         return list(self.violations.values()), self.unknown[0] if self.unknown else ""
 
-    def _walk(self, meant: Meaning, log: list[NotedStore] | None) -> None:
-        """Compare all reads. Without a log of stores, only `differs` is found out."""
-        calls = [(node.node.name, node.call) for node in self.run.nodes if node.call is not None]
+    def _walk(
+        self,
+        meant: ByteVersions,
+        meant_reads: Mapping[str, list[StageRead]],
+        log: list[NotedStore] | None,
+    ) -> None:
+        """Compare all reads. Without a log of stores, only `differs` is found out.
+
+        `meant` has the versions after the stage before, and `meant_reads` those that each of its
+        nodes reads.
+        """
+        meant_forms, forms = _forms(self.before), _forms(self.run)
         # A node that computes something else under an old name gets no number: its results are
         # unknown versions, so they match nothing.
         same = {
             name: meant.numbers[name]
-            for name, call in calls
-            if meant.forms.get(name) == _form(call)
+            for name, form in forms.items()
+            if meant_forms.get(name) == form
         }
         memory = ByteVersions(self.run, same, log)
-        needed = _live_nodes(self.run)
-        for index, node in enumerate(self.run.nodes):
-            name, call = node.node.name, node.call
-            if call is not None and node.node in needed and name in same and _computes(node, call):
-                reads = _reads(memory, node.node, call)
-                self._compare(memory, index, _form(call), meant.reads.get(name), reads)
-            memory.step(index, node)
+        for index, node, reads in _replay(memory):
+            name = node.node.name
+            if name in same:
+                self._compare(memory, index, forms[name], meant_reads.get(name), reads)
         end = len(self.run.nodes)
-        self._compare(memory, end, "", meant.outputs, _outputs(memory))
-        for number, versions in meant.inputs.items():
-            self._compare_input(memory, number, versions)
+        self._compare(memory, end, "", _outputs(meant), _outputs(memory))
+        for number in self.before.inputs:
+            self._compare_input(memory, number, meant.storages[number])
 
     def _compare(
         self,
@@ -524,12 +500,16 @@ def _origins(memory: ByteVersions, store: NotedStore) -> Iterator[tuple[int, Ver
 # --- reads ----------------------------------------------------------------------------------------
 
 
-def _form(call: NodeCall) -> str:
-    """The name of the computation: `add` for `add.Tensor`, `add_.Tensor` and `add.out`."""
-    if call.computes is None:
-        return ""
-    name = str(call.computes.overloadpacket.__name__)
-    return name.removesuffix("_functional").removesuffix("_")
+def _forms(run: StageRun) -> dict[str, str]:
+    """What each call computes, by node: `add` for `add.Tensor`, `add_.Tensor` and `add.out`."""
+    names = {
+        node.node.name: str(
+            node.call.computes.overloadpacket.__name__ if node.call.computes else ""
+        )
+        for node in run.nodes
+        if node.call is not None
+    }
+    return {it: name.removesuffix("_functional").removesuffix("_") for it, name in names.items()}
 
 
 def _computes(node: NodeRun, call: NodeCall) -> bool:
@@ -539,12 +519,17 @@ def _computes(node: NodeRun, call: NodeCall) -> bool:
     )
 
 
-def _reads(memory: ByteVersions, node: fx.Node, call: NodeCall) -> list[StageRead]:
-    def read(operand: Operand) -> StageRead:
-        versions = memory.at(operand.location).copy()
-        return StageRead(node, operand.argument, operand.location, versions)
-
-    return [read(operand) for operand in call.read]
+def _replay(memory: ByteVersions) -> Iterator[tuple[int, NodeRun, list[StageRead]]]:
+    """Replay a stage. Yields each live node that computes, and what it reads."""
+    needed = _live_nodes(memory.run)
+    for index, node in enumerate(memory.run.nodes):
+        if node.call is not None and node.node in needed and _computes(node, node.call):
+            reads = [
+                StageRead(node.node, it.argument, it.location, memory.at(it.location).copy())
+                for it in node.call.read
+            ]
+            yield index, node, reads
+        memory.step(index, node)
 
 
 def _outputs(memory: ByteVersions) -> list[StageRead]:
