@@ -25,7 +25,7 @@ from torch.utils._sympy import functions as torch_functions
 
 from aliasproof.oracles.proofs.assumptions import Assumptions, SizeRange
 from aliasproof.oracles.proofs.size_expressions import Expr, SizeValues
-from aliasproof.oracles.proofs.symbolic_inputs import RegionPair, SymbolicRegion
+from aliasproof.oracles.proofs.symbolic_inputs import RegionPair
 from aliasproof.oracles.smt import Disjoint, Session, Unknown
 
 # --- polynomials ----------------------------------------------------------------------------------
@@ -304,49 +304,38 @@ class SizeEncoding:
 
     # Regions. -------------------------------------------------------------------------------------
 
-    def share_a_byte(self, one: SymbolicRegion, other: SymbolicRegion) -> list[Any]:
+    def share_a_byte(
+        self, pair: RegionPair, indices: Sequence[Sequence[int] | None] = (None, None)
+    ) -> list[Any]:
         """Conditions that an element of each region contains the same byte.
 
-        The indices of the two elements are the unknowns `i0`, `i1`, ... and `j0`, `j1`, ...
+        `indices` are those of the two elements; without, they are the unknowns `i0`, `i1`, ... and
+        `j0`, `j1`, ...
         """
-        distance = subtract(self.polynomial(other.start), self.polynomial(one.start))
-        conditions = []
-        for letter, sign, region in (("i", -1, one), ("j", 1, other)):
-            for dim, (size, stride) in enumerate(zip(region.sizes, region.strides, strict=True)):
-                index = f"{letter}{dim}"
-                # Before the first polynomial that contains it: an index is never a common factor.
-                self.indices.add(index)
-                left = add(self.polynomial(size), {(index,): -1, (): -1})  # size - 1 - index
-                conditions += [self.unknown(index) >= 0, self.linear(left) >= 0]
-                step = multiply(self.polynomial(stride), {(index,): 1})
-                distance = add(distance, scale(step, sign))
-        return [*conditions, *self._elements_share_a_byte(distance, one.itemsize, other.itemsize)]
-
-    def share_a_byte_at(
-        self, pair: RegionPair, indices: tuple[tuple[int, ...], tuple[int, ...]]
-    ) -> list[Any]:
-        """Conditions that the regions have elements of these indices, which share a byte."""
         one, other = pair
+        # From the start of the first element to that of the second, in bytes.
         distance = subtract(self.polynomial(other.start), self.polynomial(one.start))
         conditions = []
-        for region, chosen, sign in zip(pair, indices, (-1, 1), strict=True):
-            for size, stride, index in zip(region.sizes, region.strides, chosen, strict=True):
-                left = add(self.polynomial(size), {(): -1 - index})
+        for letter, sign, region, chosen in zip("ij", (-1, 1), pair, indices, strict=True):
+            for dim, (size, stride) in enumerate(zip(region.sizes, region.strides, strict=True)):
+                if chosen is not None:
+                    index: Polynomial = {(): chosen[dim]} if chosen[dim] else {}
+                else:
+                    name = f"{letter}{dim}"
+                    # Before the first polynomial that contains it: it is never a common factor.
+                    self.indices.add(name)
+                    index = {(name,): 1}
+                    conditions.append(self.unknown(name) >= 0)
+                left = subtract(self.polynomial(size), add(index, {(): 1}))
                 conditions.append(self.linear(left) >= 0)
-                distance = add(distance, multiply(self.polynomial(stride), {(): sign * index}))
-        return [*conditions, *self._elements_share_a_byte(distance, one.itemsize, other.itemsize)]
-
-    def _elements_share_a_byte(self, distance: Polynomial, item: int, other: int) -> list[Any]:
-        """Conditions that two elements share a byte.
-
-        The second begins `distance` bytes after the first. `item` and `other` are their item sizes.
-        """
+                step = multiply(self.polynomial(stride), index)
+                distance = add(distance, scale(step, sign))
         # In units of the common divisor the coefficients are small; often one equation is left.
-        unit = math.gcd(item, other, *distance.values())
+        unit = math.gcd(one.itemsize, other.itemsize, *distance.values())
         apart = self.linear({monomial: count // unit for monomial, count in distance.items()})
-        if item == other == unit:
-            return [apart == 0]
-        return [apart < item // unit, apart > -(other // unit)]
+        if one.itemsize == other.itemsize == unit:
+            return [*conditions, apart == 0]
+        return [*conditions, apart < one.itemsize // unit, apart > -(other.itemsize // unit)]
 
     def layouts_differ(self, one: RegionPair, other: RegionPair) -> Any:
         """The condition that two pairs of regions have different relative layouts.

@@ -172,7 +172,7 @@ class PairQuestion:
             if isinstance(witness, smt.Witness):
                 encoding = encoding_of(self.assumptions)
                 indices = witness.indices_a, witness.indices_b
-                shared = encoding.share_a_byte_at(self.before, indices)
+                shared = encoding.share_a_byte(self.before, indices)
                 return self._by_linear_model(
                     "shared in eager, by z3", encoding, [z3.Not(z3.And(*shared))]
                 )
@@ -186,7 +186,7 @@ class PairQuestion:
         """The question to z3 whether the two share a byte in the target."""
         if self._encoding is None:
             self._encoding = encoding_of(self.assumptions)
-            self._wanted = self._encoding.share_a_byte(*self.after)
+            self._wanted = self._encoding.share_a_byte(self.after)
         return self._encoding, self._wanted
 
     def _by_relative_layout(self) -> PairDecision | None:
