@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any, NamedTuple
 
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
@@ -124,17 +124,16 @@ def wide_argument(value: Any) -> Any:
     return wide_dtype(value) if isinstance(value, torch.dtype) else value
 
 
-class Control(Protocol):
-    """Both sides in float64. Each method raises `Rejected` if the code cannot run in float64."""
+class Control(NamedTuple):
+    """Both sides in float64, run on demand. Each raises `Rejected` if that is impossible.
 
-    def exact(self) -> Observation:
-        """Eager's observation."""
+    `exact` returns eager's observation, `watched` the same with a trace of the run, and `target`
+    the target's observation.
+    """
 
-    def watched(self) -> tuple[Observation, Trace]:
-        """The same, with a trace of the run."""
-
-    def target(self) -> Observation:
-        """The target's observation."""
+    exact: Callable[[], Observation]
+    watched: Callable[[], tuple[Observation, Trace]]
+    target: Callable[[], Observation]
 
 
 def without_rounding(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import logging
 import math
@@ -35,6 +36,7 @@ from aliasproof.ir.guarded_memory import (
 from aliasproof.ir.program import Program
 from aliasproof.ir.values import clone_inputs, input_tensors
 from aliasproof.judge.rounding_control import (
+    Control,
     wide_factories,
     widened,
     without_narrow_conversions,
@@ -293,7 +295,7 @@ def run_trial(
     ran()
     start = time.perf_counter()
     judged, runs = partial(judge, target.contract, expected, actual), (expected, actual)
-    controls = [_Control(wide, target, expected) for wide in subject.widened()]
+    controls = [_control(wide, target, expected) for wide in subject.widened()]
     judgement, _ = without_rounding(judged(trace), judged, runs, trace, controls, subject.observe)
     # Without a build, running again means compiling again, so only do so for a violation.
     if build is not None or judgement.violations:
@@ -305,39 +307,31 @@ def run_trial(
     return Trial(expected, trace, actual, judgement, build)
 
 
-@dataclass(slots=True)
-class _Control:
-    """A subject in float64, run on demand. `narrow` is eager's observation in the given dtypes."""
+def _control(subject: Subject, tested: Target, narrow: Observation) -> Control:
+    """The control by a subject in float64. `narrow` is eager's observation in the given dtypes."""
 
-    subject: Subject
-    tested: Target
-    narrow: Observation
-    _exact: Observation | None = None
-    _target: Observation | None = None
-
-    def exact(self) -> Observation:
-        if self._exact is None:
-            with wide_factories():
-                seed_generators()
-                self._exact = self.subject.under(self.tested).observe()
-        return self._alike(self._exact)
-
-    def watched(self) -> EagerRun:
-        with wide_factories():
-            run, trace = run_eager(self.subject.under(self.tested))
-        return EagerRun(self._alike(run), trace)
-
-    def target(self) -> Observation:
-        if self._target is None:
-            with wide_factories():
-                subject = self.subject.under(self.tested)
-                self._target, _ = run_target(subject, self.tested, Spent())
-        return self._alike(self._target)
-
-    def _alike(self, run: Observation) -> Observation:
-        if run.paths != self.narrow.paths:
+    def alike(run: Observation) -> Observation:
+        if run.paths != narrow.paths:
             raise Rejected("it leaves other things in float64")
         return run
+
+    @functools.cache
+    def exact() -> Observation:
+        with wide_factories():
+            seed_generators()
+            return alike(subject.under(tested).observe())
+
+    def watched() -> EagerRun:
+        with wide_factories():
+            run, trace = run_eager(subject.under(tested))
+        return EagerRun(alike(run), trace)
+
+    @functools.cache
+    def target() -> Observation:
+        with wide_factories():
+            return alike(run_target(subject.under(tested), tested, Spent())[0])
+
+    return Control(exact, watched, target)
 
 
 def guarded(run: Callable[[GuardedMemory], Observation]) -> Observation:

@@ -7,6 +7,7 @@ is rounding (`aliasproof/judge/rounding_control.py`).
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -16,7 +17,7 @@ import torch
 from aliasproof.eager.definedness import Watch
 from aliasproof.eager.trace import EXACT, InputLocation, Tolerance, Trace
 from aliasproof.ir.errors import InternalError, Rejected
-from aliasproof.judge.rounding_control import widened, without_rounding
+from aliasproof.judge.rounding_control import Control, widened, without_rounding
 from aliasproof.oracles.contract import EVERYTHING, Contract
 from aliasproof.oracles.judge import Judgement, judge
 from aliasproof.oracles.observation import Observation
@@ -144,17 +145,33 @@ def look_closer(compared: Compared, call: GraphCall, tangents: Tangents | None =
     for name, run in expected.items():
         for own in judged(EVERYTHING, run, alone[name], trace).violations[:1]:
             return Look(unjudged=f"two runs in eager differ: {own.describe()}")
-    control = _Control(compared, call, tangents)
+
+    @functools.cache
+    def in_float64() -> tuple[Mapping[str, Observation], Mapping[str, Observation]]:
+        # This may be called during a backward pass, which disables gradients.
+        with call.modes.entered():
+            eager, target = compared.wide(call.given)
+        exact = _observed(eager, call, tangents, wide=True)
+        return exact, _observed(target, call, tangents, wide=True)
+
+    def control(name: str) -> Control:
+        def watched() -> tuple[Observation, Trace]:
+            eager, _ = compared.wide(call.given)
+            observed, trace = _watched(eager, call, tangents, wide=True)
+            return observed[name], trace
+
+        return Control(lambda: in_float64()[0][name], watched, lambda: in_float64()[1][name])
+
     violations, rounding, unknown = {}, {}, {}
     for name, run in expected.items():
-        runs, one = (run, actual[name]), _ControlOfDirection(control, name)
+        runs = run, actual[name]
         again = partial(judged, compared.contract, *runs)
         judgement, rounding[name] = without_rounding(
             again(trace),
             again,
             runs,
             trace,
-            [one],
+            [control(name)],
             partial(_observed_in, name, compared.eager, call, tangents),
         )
         violations[name] = judgement.violations
@@ -263,44 +280,3 @@ def _is_zero(pair: tuple[object, object]) -> bool:
     """Whether one of the two is None, and the other a tensor of zeros."""
     tensors = [value for value in pair if isinstance(value, torch.Tensor)]
     return len(tensors) == 1 and any(value is None for value in pair) and not bool(tensors[0].any())
-
-
-@dataclass(slots=True)
-class _Control:
-    """Both sides in float64, run on the first demand of a direction."""
-
-    compared: Compared
-    call: GraphCall
-    tangents: Tangents | None
-    _runs: tuple[Mapping[str, Observation], Mapping[str, Observation]] | None = None
-
-    def run(self) -> tuple[Mapping[str, Observation], Mapping[str, Observation]]:
-        if self._runs is None:
-            # This may be called during a backward pass, which disables gradients.
-            with self.call.modes.entered():
-                eager, target = self.compared.wide(self.call.given)
-            exact = _observed(eager, self.call, self.tangents, wide=True)
-            self._runs = exact, _observed(target, self.call, self.tangents, wide=True)
-        return self._runs
-
-    def watched(self) -> tuple[Mapping[str, Observation], Trace]:
-        eager, _ = self.compared.wide(self.call.given)
-        return _watched(eager, self.call, self.tangents, wide=True)
-
-
-@dataclass(frozen=True, slots=True)
-class _ControlOfDirection:
-    """The control of the forward or the backward pass."""
-
-    both: _Control
-    name: str
-
-    def exact(self) -> Observation:
-        return self.both.run()[0][self.name]
-
-    def watched(self) -> tuple[Observation, Trace]:
-        observed, trace = self.both.watched()
-        return observed[self.name], trace
-
-    def target(self) -> Observation:
-        return self.both.run()[1][self.name]
