@@ -4,7 +4,8 @@ Correct kernels round differently, and a decomposition may overflow where eager'
 Such a difference vanishes in float64, and a miscompile does not.
 
 The control runs only where rounding can cause a difference of that size. Code that is wrong for
-only one dtype is right in float64, too.
+only one dtype is right in float64, too. What float64 itself rounds is decided by eager: whether its
+own values differ as much if the last bits of what its sums read are others.
 """
 
 from __future__ import annotations
@@ -16,13 +17,17 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
-from torch.utils._python_dispatch import _disable_current_modes
+from torch._ops import OpOverload
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils._pytree import tree_map
 
 from aliasproof.corpus.patches.dynamo import write_to_float64_number
-from aliasproof.eager.rounding import FusedRounding, any_is
+from aliasproof.eager.rounding import FusedRounding, any_is, rounds_alike
 from aliasproof.eager.trace import Trace
+from aliasproof.ir.eager_call import BATCH_NORMS, batch_norm_with_true_schema, tensors_in
 from aliasproof.ir.errors import InternalError, Rejected
 from aliasproof.ir.program import Instruction, Program
+from aliasproof.ir.schemas import facts
 from aliasproof.ir.values import StorageSet, bytes_of, move_to_storage
 from aliasproof.oracles.judge import Judgement
 from aliasproof.oracles.observation import Observation
@@ -32,6 +37,8 @@ _PLACE = re.compile(r"(?:input|output) \d+")
 SAME = 1e-7  # relative to the largest number of a tensor: two float64 algorithms for one result
 CANCELLED = 1e-12  # relative to the largest input: the rest of numbers that should cancel
 MARGIN = 10.0  # how many times the error of eager a correct kernel may have
+HUGE = 2.0**26  # relative to the largest input: the square root of what float64 can tell apart
+UNKNOWN = 0.1  # relative to itself: how far apart two values are of which no digit is known
 
 
 def suspects(judgement: Judgement, eager: Observation, trace: Trace) -> list[str]:
@@ -158,8 +165,13 @@ def without_rounding(
         rounding += [place for place in open_ if place not in wrong]
     places = [place for place in suspects(judgement, runs[0], trace) if place not in open_]
     stale = _stale(places, runs[0], run_eager)
-    if places and not stale and _rounds_alone(controls, places, *runs):
-        judgement = excused(judgement, places)
+    if places and not stale:
+        if _rounds_alone(controls, places, *runs):
+            reason = "rounding alone, since both sides agree in float64"
+        else:
+            places = _ill_conditioned(places, *runs, run_eager)
+            reason = "rounding alone, since the last bits of operands change eager as much"
+        judgement = excused(judgement, places, reason)
         rounding += places
     return judgement, rounding
 
@@ -267,6 +279,85 @@ def _rounds_alone(
     return False
 
 
+class _OtherLastBits(TorchDispatchMode):
+    """Changes the last bits that an op reads if kernels for it may round differently.
+
+    A stable kernel returns the exact result for such operands, so each result is one that some
+    kernel may return.
+    """
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        self._generator = torch.Generator().manual_seed(seed)
+
+    def __torch_dispatch__(self, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if isinstance(op, OpOverload) and not rounds_alike(op, [*tensors_in((args, kwargs))]):
+            if op in BATCH_NORMS:
+                op, args, kwargs = batch_norm_with_true_schema(op, args, kwargs)
+            writes = facts(op).writes
+            args = tuple(
+                it if index in writes else tree_map(self._changed, it)
+                for index, it in enumerate(args)
+            )
+        return op(*args, **kwargs)
+
+    def _changed(self, value: Any) -> Any:
+        if not (isinstance(value, torch.Tensor) and value.is_floating_point()):
+            return value
+        kind = torch.finfo(value.dtype)
+        random = torch.rand(value.shape, generator=self._generator, dtype=torch.float64)
+        return value + (value * (random * 2 - 1).to(value) * kind.eps)
+
+
+def _ill_conditioned(
+    places: Sequence[str],
+    eager: Observation,
+    target: Observation,
+    run_eager: Callable[[], Observation],
+) -> list[str]:
+    """The locations in float64 where eager's own values differ as much with other last bits."""
+    places = [it for it in places if torch.finfo(eager.tensors()[it].dtype).bits == 64]
+    changed: list[Observation] = []
+    for seed in range(3 if places else 0):
+        with _OtherLastBits(seed):
+            changed.append(run_eager())
+    if any(run.error is not None for run in (target, *changed)):
+        return []
+    scale = _scale(eager.before or [*eager.tensors().values()])
+    return [
+        place
+        for place in places
+        if _as_far_apart(
+            eager.tensors()[place],
+            target.tensors()[place],
+            [run.tensors()[place] for run in changed],
+            scale,
+        )
+    ]
+
+
+def _as_far_apart(
+    own: torch.Tensor, other: torch.Tensor, changed: Sequence[torch.Tensor], scale: float
+) -> bool:
+    """Whether each number is as near to eager's as eager's is to those with changed last bits.
+
+    A quotient by numbers that cancel has no last bits: it is huge, and may be any huge number.
+    """
+    if any(it.shape != own.shape for it in (other, *changed)):
+        return False
+    apart = torch.stack([_distances(own, it) for it in changed]).amax(0)
+    huge = torch.stack([~(it.abs() <= HUGE * scale) for it in (own, *changed)]).any(0)
+    anything = huge & ~(apart <= UNKNOWN * own.abs())
+    return bool(((_distances(own, other) <= MARGIN * apart) | anything).all())
+
+
+def _distances(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    """Of each pair of numbers. It is infinite if one of two different numbers is not finite."""
+    apart = (one - other).abs().nan_to_num(torch.inf, posinf=torch.inf)
+    return apart.masked_fill((one == other) | (one.isnan() & other.isnan()), 0.0)
+
+
 def may_round(
     places: Sequence[str], eager: Observation, target: Observation, exact: Observation
 ) -> bool:
@@ -312,15 +403,14 @@ def _agree(one: torch.Tensor, other: torch.Tensor | None, scale: float) -> bool:
     return torch.allclose(one, other, rtol=0, atol=atol, equal_nan=True)
 
 
-def excused(judgement: Judgement, places: Sequence[str]) -> Judgement:
-    """The judgement without the violations at these locations."""
+def excused(judgement: Judgement, places: Sequence[str], why: str) -> Judgement:
+    """The judgement without the violations at these locations, for this reason."""
     reports = dict(judgement.reports)
     for name in ON_VALUES:
         report = reports[name]
         left = [violation for violation in report.violations if violation.place not in places]
         if len(left) < len(report.violations):
-            reason = f"{', '.join(places)}: rounding alone, since both sides agree in float64"
-            holds = Report(Verdict.HOLDS, reason=reason)
+            holds = Report(Verdict.HOLDS, reason=f"{', '.join(places)}: {why}")
             reports[name] = with_differences(left, report.documented, report.notes, holds)
     return Judgement(reports)
 

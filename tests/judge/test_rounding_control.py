@@ -54,6 +54,20 @@ ROUNDED: dict[str, tuple[Function, Function, Tensor]] = {
     "cancellation": (lambda x: x.var(correction=0), variance_of_squares, LARGE),
     "overflow": (lambda x: x.log(), lambda x: (x * x).log() / 2, HUGE),
 }
+# The numbers cancel, up to their last bits, so that a quotient by their sum is anything.
+TENTHS = torch.tensor([0.1, 0.2, -0.3] * 5, dtype=torch.float64)
+ROUNDED_IN_FLOAT64: dict[str, tuple[Function, Function, Tensor]] = {
+    "quotient by what cancels": (
+        lambda x: x / x.sum(),
+        lambda x: x / one_after_the_other(x),
+        TENTHS,
+    ),
+    "quotient by a mean": (
+        lambda x: x / F.batch_norm(x[:, None], None, None, training=True)[:, 0].sum(),
+        lambda x: x / one_after_the_other((x - x.mean()) / x.std(correction=0)),
+        TENTHS,
+    ),
+}
 
 
 @pytest.mark.parametrize("name", ROUNDED)
@@ -62,6 +76,14 @@ def test_what_rounds_is_right(name: str) -> None:
     report = trial(function, other, x).judgement.reports["values"]
     assert report.verdict is Verdict.HOLDS
     assert report.reason == "output 0: rounding alone, since both sides agree in float64"
+
+
+@pytest.mark.parametrize("name", ROUNDED_IN_FLOAT64)
+def test_what_rounds_in_float64_is_right(name: str) -> None:
+    function, other, x = ROUNDED_IN_FLOAT64[name]
+    report = trial(function, other, x).judgement.reports["values"]
+    assert report.verdict is Verdict.HOLDS
+    assert "the last bits of operands" in (report.reason or "")
 
 
 def wrong_in_float32(x: Tensor) -> Tensor:
@@ -74,6 +96,12 @@ WRONG: dict[str, tuple[Function, Function, Tensor]] = {
     "in one dtype": (lambda x: x.sum(), wrong_in_float32, NUMBERS + 2),
     "infinite": (lambda x: x.exp().sum(), lambda x: x.exp().sum() / 0, NUMBERS),
     "by the last bit, where nothing rounds": (lambda x: x + 0, lambda x: x * (1 + 1e-7), NUMBERS),
+    "in float64": (lambda x: x.sum(), lambda x: x.sum() * (1 + 1e-6), BALANCED.double()),
+    "in float64, beside what cancels": (
+        lambda x: x + x.sum(),
+        lambda x: x + x.sum() + 1e-6,
+        TENTHS,
+    ),
 }
 
 
