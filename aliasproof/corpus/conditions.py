@@ -7,9 +7,9 @@ condition is
     mentions WORD             the word is in the program, as in the name of an op or a dtype
     computes PROPERTY OP ...  a call, of one of these ops if some are named, has a property when it
                               runs in eager
-    NAME                      a function of this module that is a `condition`
+    NAME                      an entry of `OF_PROGRAMS`, or of `OF_ANY_CALL` or `OF_ANY_INPUT`
 
-A property is a function of this module that is a `call_property`: it checks the numbers of a call.
+A property is an entry of `OF_COMPUTED_CALLS`: it checks the numbers of a call.
 A compiler that computes int64 in 32 bits is wrong only for larger numbers. So a mark with a
 property of the numbers matches only that bug, where a mark on dtypes would match other bugs, too.
 """
@@ -44,9 +44,6 @@ COMPARISONS = (
 SHORT = (torch.int8, torch.uint8, torch.int16)
 REFUSED = (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError)
 
-_CONDITIONS: dict[str, Condition] = {}
-_PROPERTIES: dict[str, Property] = {}
-
 
 def condition_of(text: str) -> Condition:
     """The condition that a text names. Raises `UserError` if it names none."""
@@ -61,34 +58,20 @@ def _one(words: list[str]) -> Condition:
         case ["mentions", word]:
             return lambda program: word in repr(program)
         case ["computes", name, *ops]:
-            if name not in _PROPERTIES:
-                advice = f"use {', '.join(_PROPERTIES)}"
-                raise UserError(f"no property '{name}'{did_you_mean(name, _PROPERTIES, advice)}")
-            return computes(_PROPERTIES[name], *ops)
-        case [name] if name in _CONDITIONS:
-            return _CONDITIONS[name]
-    given = " ".join(words)
-    known = ("calls OP", "mentions WORD", "computes PROPERTY", *_CONDITIONS)
-    advice = f"use {', '.join(known)}"
-    raise UserError(f"no condition '{given}'{did_you_mean(given, _CONDITIONS, advice)}")
-
-
-def condition(function: Condition) -> Condition:
-    """Let files of bugs name this function."""
-    _CONDITIONS[function.__name__] = function
-    return function
-
-
-def of_any_call(holds: Callable[[Instruction], bool]) -> Condition:
-    """Let files of bugs name this function: a call of the program has the property."""
-    made = functools.wraps(holds)(lambda program: any(map(holds, program.instructions)))
-    return condition(made)
-
-
-def of_any_input(holds: Callable[[Input], bool]) -> Condition:
-    """Let files of bugs name this function: an input of the program has the property."""
-    made = functools.wraps(holds)(lambda program: any(map(holds, program.inputs)))
-    return condition(made)
+            if name not in OF_COMPUTED_CALLS:
+                advice = f"use {', '.join(OF_COMPUTED_CALLS)}"
+                hint = did_you_mean(name, OF_COMPUTED_CALLS, advice)
+                raise UserError(f"no property '{name}'{hint}")
+            return computes(OF_COMPUTED_CALLS[name], *ops)
+        case [name] if name in OF_PROGRAMS:
+            return OF_PROGRAMS[name]
+        case [name] if name in OF_ANY_CALL:
+            return lambda program: any(map(OF_ANY_CALL[name], program.instructions))
+        case [name] if name in OF_ANY_INPUT:
+            return lambda program: any(map(OF_ANY_INPUT[name], program.inputs))
+    given, known = " ".join(words), [*OF_PROGRAMS, *OF_ANY_CALL, *OF_ANY_INPUT]
+    advice = f"use calls OP, mentions WORD, computes PROPERTY, {', '.join(known)}"
+    raise UserError(f"no condition '{given}'{did_you_mean(given, known, advice)}")
 
 
 # --- properties of a program ----------------------------------------------------------------------
@@ -99,81 +82,75 @@ def calls(program: Program, *names: str) -> bool:
     return any(call.op.split(".")[1] in names for call in program.instructions)
 
 
-@of_any_call
-def views_dtype(call: Instruction) -> bool:
-    """Whether the program views a tensor as another dtype."""
-    return "view.dtype" in call.op
-
-
-@of_any_call
-def writes(call: Instruction) -> bool:
-    """Whether an op of the program writes an operand."""
-    return call.mutates()
-
-
-@condition
-def writes_twice(program: Program) -> bool:
-    return sum(call.mutates() for call in program.instructions) > 1
-
-
-@of_any_call
-def writes_lists(call: Instruction) -> bool:
-    return call.mutates() and call.op.startswith("aten._foreach_")
-
-
-@condition
-def attends(program: Program) -> bool:
-    """Whether the program computes attention without the fused operator."""
-    return calls(program, "bmm") and calls(program, "_softmax", "amax")
-
-
-@of_any_call
-def reduces_all_elements(call: Instruction) -> bool:
-    """Whether the program reduces all elements to the largest or smallest."""
-    return call.op.split(".")[1] in ("amax", "amin") and len(call.args) == 1
-
-
-@of_any_call
-def upsamples_by_scale(call: Instruction) -> bool:
-    """Whether the program gives the scale of an upsampling."""
-    return "upsample_nearest" in call.op and any(isinstance(it, float) for it in call.args)
-
-
-@of_any_call
-def scatters_mean(call: Instruction) -> bool:
-    """Whether a scatter reduces by the mean."""
-    return "mean" in (*call.args, *dict(call.kwargs).values())
-
-
-@of_any_call
-def calls_keyword_overload(call: Instruction) -> bool:
-    """Whether the name of an overload is a keyword of Python, as in `aten.random_.from`."""
-    return keyword.iskeyword(call.op.split(".")[-1])
-
-
-@of_any_call
-def calls_composite(call: Instruction) -> bool:
-    """Whether an op is composite for all backends."""
-    return call.op.startswith("aten.") and is_composite(resolve(call.op))
-
-
-@of_any_call
-def changes_metadata(call: Instruction) -> bool:
-    return call.op.startswith("aten.") and torch.Tag.inplace_view in resolve(call.op).tags
-
-
-@of_any_call
-def may_change_sizes(call: Instruction) -> bool:
-    return op_may_change_sizes(resolve(call.op))
-
-
 def op_may_change_sizes(op: OpOverload) -> bool:
     """Whether the op sets a tensor to another one, or writes an `out` argument."""
     return op is torch.ops.aten.set_.source_Tensor or facts(op).kind is Kind.OUT
 
 
-@condition
-def relayouts_input_and_writes(program: Program) -> bool:
+def _is_custom(call: Instruction) -> bool:
+    return not call.op.startswith("aten.")
+
+
+# Whether a call of the program has the property.
+OF_ANY_CALL: dict[str, Callable[[Instruction], bool]] = {
+    # It views a tensor as another dtype.
+    "views_dtype": lambda call: "view.dtype" in call.op,
+    # It writes an operand.
+    "writes": Instruction.mutates,
+    "writes_lists": lambda call: call.mutates() and call.op.startswith("aten._foreach_"),
+    # It reduces all elements to the largest or smallest.
+    "reduces_all_elements": (
+        lambda call: call.op.split(".")[1] in ("amax", "amin") and len(call.args) == 1
+    ),
+    # It is given the scale of an upsampling.
+    "upsamples_by_scale": (
+        lambda call: (
+            "upsample_nearest" in call.op and any(isinstance(it, float) for it in call.args)
+        )
+    ),
+    # A scatter reduces by the mean.
+    "scatters_mean": lambda call: "mean" in (*call.args, *dict(call.kwargs).values()),
+    # The name of its overload is a keyword of Python, as in `aten.random_.from`.
+    "calls_keyword_overload": lambda call: keyword.iskeyword(call.op.split(".")[-1]),
+    # Its op is composite for all backends.
+    "calls_composite": lambda call: not _is_custom(call) and is_composite(resolve(call.op)),
+    "changes_metadata": (
+        lambda call: not _is_custom(call) and torch.Tag.inplace_view in resolve(call.op).tags
+    ),
+    "may_change_sizes": lambda call: op_may_change_sizes(resolve(call.op)),
+    "calls_custom_op": lambda call: not call.op.startswith(("aten.", "prims.")),
+    # An operator of a library writes; its result is used; it takes several tensors.
+    "writes_by_custom_op": lambda call: call.mutates() and _is_custom(call),
+    "uses_result_of_custom_write": (
+        lambda call: call.mutates() and bool(call.results) and _is_custom(call)
+    ),
+    "custom_op_writes_and_takes_several": (
+        lambda call: call.mutates() and _is_custom(call) and len(call.refs) > 1
+    ),
+}
+# Whether an input of the program has the property.
+OF_ANY_INPUT: dict[str, Callable[[Input], bool]] = {
+    "input_has_offset": lambda tensor: tensor.offset != 0,
+    "input_has_stride_of_zero": lambda tensor: 0 in tensor.strides,
+    "input_overlaps_itself": lambda tensor: any(
+        stride == 0 and size > 1 for size, stride in zip(tensor.sizes, tensor.strides, strict=True)
+    ),
+    "input_is_not_dense": lambda tensor: tensor.strides != dense_strides(tensor.sizes),
+    # A dimension of size 1 has another stride than in a dense tensor.
+    "input_has_odd_stride": lambda tensor: any(
+        size == 1 and stride != dense
+        for size, stride, dense in zip(
+            tensor.sizes, tensor.strides, dense_strides(tensor.sizes), strict=True
+        )
+    ),
+    "input_is_complex": lambda tensor: tensor.dtype.is_complex,
+    "input_is_float64_number": (
+        lambda tensor: tensor.sizes == () and tensor.dtype is torch.float64
+    ),
+}
+
+
+def _relayouts_input_and_writes(program: Program) -> bool:
     """Whether a program changes the layout of an input in place, and writes a tensor."""
     inputs = {given.name for given in program.inputs}
     writes = [call for call in program.instructions if call.mutates()]
@@ -182,32 +159,7 @@ def relayouts_input_and_writes(program: Program) -> bool:
     return of_input and len(writes) > len(relayouts)
 
 
-# --- operators of libraries -----------------------------------------------------------------------
-
-
-@of_any_call
-def calls_custom_op(call: Instruction) -> bool:
-    return not call.op.startswith(("aten.", "prims."))
-
-
-@of_any_call
-def writes_by_custom_op(call: Instruction) -> bool:
-    return call.mutates() and not call.op.startswith("aten.")
-
-
-@of_any_call
-def uses_result_of_custom_write(call: Instruction) -> bool:
-    return call.mutates() and bool(call.results) and not call.op.startswith("aten.")
-
-
-@of_any_call
-def custom_op_writes_and_takes_several(call: Instruction) -> bool:
-    """Whether an operator of a library writes, and takes several tensors."""
-    return call.mutates() and not call.op.startswith("aten.") and len(call.refs) > 1
-
-
-@condition
-def hides_write_from_autograd(program: Program) -> bool:
+def _hides_write_from_autograd(program: Program) -> bool:
     """Whether a write is through `detach`, without gradients, or by an operator of a library."""
     return calls(program, "detach") or any(
         call.mutates() and (not call.grad or call.op.startswith(NAMESPACE))
@@ -215,88 +167,17 @@ def hides_write_from_autograd(program: Program) -> bool:
     )
 
 
-# --- inputs and outputs ---------------------------------------------------------------------------
+def _inputs_share_across(of: Callable[[torch.dtype], object]) -> Condition:
+    """Whether two inputs share a storage, and `of` differs for their dtypes."""
+
+    def share(program: Program) -> bool:
+        pairs = {(tensor.storage, of(tensor.dtype)) for tensor in program.inputs}
+        return len(pairs) > len({tensor.storage for tensor in program.inputs})
+
+    return share
 
 
-@condition
-def inputs_share(program: Program) -> bool:
-    """Whether two inputs share a storage."""
-    used = [tensor.storage for tensor in program.inputs]
-    return len(set(used)) < len(used)
-
-
-@condition
-def inputs_share_across_dtypes(program: Program) -> bool:
-    dtypes = {(tensor.storage, tensor.dtype) for tensor in program.inputs}
-    return len(dtypes) > len({tensor.storage for tensor in program.inputs})
-
-
-@condition
-def inputs_share_across_item_sizes(program: Program) -> bool:
-    sizes = {(tensor.storage, tensor.dtype.itemsize) for tensor in program.inputs}
-    return len(sizes) > len({tensor.storage for tensor in program.inputs})
-
-
-@condition
-def several_inputs(program: Program) -> bool:
-    return len(program.inputs) > 1
-
-
-@of_any_input
-def input_has_offset(tensor: Input) -> bool:
-    return tensor.offset != 0
-
-
-@of_any_input
-def input_has_stride_of_zero(tensor: Input) -> bool:
-    return 0 in tensor.strides
-
-
-@condition
-def input_overlaps_itself(program: Program) -> bool:
-    return any(
-        stride == 0 and size > 1
-        for tensor in program.inputs
-        for size, stride in zip(tensor.sizes, tensor.strides, strict=True)
-    )
-
-
-@of_any_input
-def input_is_not_dense(tensor: Input) -> bool:
-    return tensor.strides != dense_strides(tensor.sizes)
-
-
-@condition
-def input_has_odd_stride(program: Program) -> bool:
-    """Whether a dimension of size 1 has another stride than in a dense tensor."""
-    return any(
-        size == 1 and stride != dense
-        for tensor in program.inputs
-        for size, stride, dense in zip(
-            tensor.sizes, tensor.strides, dense_strides(tensor.sizes), strict=True
-        )
-    )
-
-
-@of_any_input
-def input_is_complex(tensor: Input) -> bool:
-    return tensor.dtype.is_complex
-
-
-@condition
-def has_complex_numbers(program: Program) -> bool:
-    """Whether an input is complex, or an argument is a complex dtype."""
-    return input_is_complex(program) or "torch.complex" in source(program)
-
-
-@condition
-def mentions_complex(program: Program) -> bool:
-    """Whether an input or an argument is complex, such as the dtype of a result."""
-    return input_is_complex(program) or "complex" in repr(program.instructions)
-
-
-@condition
-def has_short_integers(program: Program) -> bool:
+def _has_short_integers(program: Program) -> bool:
     """Whether an input or a keyword argument has an integer dtype of 8 or 16 bits."""
     dtypes = {view.dtype for view in program.inputs}
     for call in program.instructions:
@@ -304,38 +185,54 @@ def has_short_integers(program: Program) -> bool:
     return any(dtype in SHORT for dtype in dtypes)
 
 
-@of_any_input
-def input_is_float64_number(tensor: Input) -> bool:
-    return tensor.sizes == () and tensor.dtype is torch.float64
-
-
-@condition
-def splits_elements(program: Program) -> bool:
+def _splits_elements(program: Program) -> bool:
     """Whether a storage ends within an element of an input, or is viewed as another dtype."""
-    return views_dtype(program) or any(
+    return any(map(OF_ANY_CALL["views_dtype"], program.instructions)) or any(
         program.storages[tensor.storage].nbytes % tensor.dtype.itemsize for tensor in program.inputs
     )
 
 
-@condition
-def returns_input(program: Program) -> bool:
+def _has_complex_input(program: Program) -> bool:
+    return any(tensor.dtype.is_complex for tensor in program.inputs)
+
+
+def _returns_input(program: Program) -> bool:
     return any(tensor.name in program.outputs for tensor in program.inputs)
 
 
-@condition
-def returns_or_writes_input(program: Program) -> bool:
-    return writes(program) or returns_input(program)
-
-
-@condition
-def returns_several(program: Program) -> bool:
-    """Whether a program returns several values: these may be one value under two names."""
-    return len(program.outputs) > 1
-
-
-@condition
-def returns_nothing(program: Program) -> bool:
-    return not program.outputs
+OF_PROGRAMS: dict[str, Condition] = {
+    "writes_twice": lambda program: sum(call.mutates() for call in program.instructions) > 1,
+    # It computes attention without the fused operator.
+    "attends": lambda program: calls(program, "bmm") and calls(program, "_softmax", "amax"),
+    "relayouts_input_and_writes": _relayouts_input_and_writes,
+    "hides_write_from_autograd": _hides_write_from_autograd,
+    # Two inputs share a storage.
+    "inputs_share": (
+        lambda program: len({it.storage for it in program.inputs}) < len(program.inputs)
+    ),
+    "inputs_share_across_dtypes": _inputs_share_across(lambda dtype: dtype),
+    "inputs_share_across_item_sizes": _inputs_share_across(lambda dtype: dtype.itemsize),
+    "several_inputs": lambda program: len(program.inputs) > 1,
+    # An input is complex, or an argument is a complex dtype.
+    "has_complex_numbers": (
+        lambda program: _has_complex_input(program) or "torch.complex" in source(program)
+    ),
+    # An input or an argument is complex, such as the dtype of a result.
+    "mentions_complex": (
+        lambda program: _has_complex_input(program) or "complex" in repr(program.instructions)
+    ),
+    "has_short_integers": _has_short_integers,
+    "splits_elements": _splits_elements,
+    "returns_input": _returns_input,
+    "returns_or_writes_input": (
+        lambda program: (
+            _returns_input(program) or any(call.mutates() for call in program.instructions)
+        )
+    ),
+    # These may be one value under two names.
+    "returns_several": lambda program: len(program.outputs) > 1,
+    "returns_nothing": lambda program: not program.outputs,
+}
 
 
 # --- what a program computes, call by call --------------------------------------------------------
@@ -396,13 +293,11 @@ def _run(program: Program) -> Iterator[ComputedCall]:
 # --- properties of a call -------------------------------------------------------------------------
 
 
-def call_property(function: Property) -> Property:
-    """Let files of bugs name this function after `computes`."""
-    _PROPERTIES[function.__name__] = function
-    return function
+def _of_any_operand(holds: Callable[[torch.Tensor], bool]) -> Property:
+    return lambda made: any(map(holds, made.operands.values()))
 
 
-def exceeds(bits: int) -> Callable[[ComputedCall], bool]:
+def _exceeds(bits: int) -> Property:
     """Whether the call has an int64 number that needs more bits, not counting its sign."""
 
     def does(made: ComputedCall) -> bool:
@@ -412,11 +307,7 @@ def exceeds(bits: int) -> Callable[[ComputedCall], bool]:
     return does
 
 
-_PROPERTIES |= {f"exceeds_{bits}_bits": exceeds(bits) for bits in (24, 31, 53)}
-
-
-@call_property
-def wraps(made: ComputedCall) -> bool:
+def _wraps(made: ComputedCall) -> bool:
     """Whether the call overflows a short integer: with int64, it gives other numbers."""
     wide = {name: x.long() if x.dtype in SHORT else x for name, x in made.operands.items()}
     try:
@@ -429,99 +320,76 @@ def wraps(made: ComputedCall) -> bool:
     )
 
 
-@call_property
-def reads_nan(made: ComputedCall) -> bool:
-    """Whether an operand contains NaN."""
-    operands = (x.float() if x.is_floating_point() else x for x in made.operands.values())
-    return any(bool(x.isnan().any()) for x in operands)
+# Some dtypes of few bits have no `isnan`.
+_reads_nan = _of_any_operand(
+    lambda x: bool((x.float() if x.is_floating_point() else x).isnan().any())
+)
 
 
-@call_property
-def takes_nan_for_bool(made: ComputedCall) -> bool:
+def _takes_nan_for_bool(made: ComputedCall) -> bool:
     """Whether the call computes bools from NaN, maybe stored in the dtype of a written operand."""
     of_bool = (
         any(y.dtype == torch.bool for y in made.results)
         or made.name.removesuffix("_") in COMPARISONS
     )
-    return reads_nan(made) and of_bool
+    return _reads_nan(made) and of_bool
 
 
-@call_property
-def reads_uint8(made: ComputedCall) -> bool:
-    return any(x.dtype == torch.uint8 for x in made.operands.values())
+def _have_other_shapes(first: int, second: int) -> Property:
+    """Whether the tensor arguments at two positions have different shapes."""
+
+    def differ(made: ComputedCall) -> bool:
+        one, other = made.argument(first), made.argument(second)
+        return one is not None and other is not None and one.shape != other.shape
+
+    return differ
 
 
-@call_property
-def reads_halves(made: ComputedCall) -> bool:
-    return any(x.dtype in (torch.float16, torch.bfloat16) for x in made.operands.values())
-
-
-@call_property
-def reads_part_of_storage(made: ComputedCall) -> bool:
-    """Whether an operand does not cover its storage in the order of its elements."""
-    return any(
-        not x.is_contiguous() or x.numel() * x.element_size() < x.untyped_storage().nbytes()
-        for x in made.operands.values()
-    )
-
-
-@call_property
-def reads_empty(made: ComputedCall) -> bool:
-    return any(x.numel() == 0 for x in made.operands.values())
-
-
-@call_property
-def reads_scalar(made: ComputedCall) -> bool:
-    return any(x.dim() == 0 for x in made.operands.values())
-
-
-@call_property
-def is_of_scalars(made: ComputedCall) -> bool:
-    return all(x.dim() == 0 for x in made.tensors)
-
-
-@call_property
-def is_of_scalars_and_number(made: ComputedCall) -> bool:
-    numbers = any(isinstance(it, int | float) for it in made.instruction.args)
-    return numbers and all(x.dim() == 0 for x in made.operands.values())
-
-
-@call_property
-def operand_and_mask_are_scalars(made: ComputedCall) -> bool:
+def _operand_and_mask_are_scalars(made: ComputedCall) -> bool:
     operand, mask = made.argument(0), made.argument(1)
     return operand is not None and mask is not None and operand.dim() == mask.dim() == 0
 
 
-@call_property
-def index_has_other_shape(made: ComputedCall) -> bool:
-    operand, index = made.argument(0), made.argument(2)
-    return operand is not None and index is not None and operand.shape != index.shape
+def _is_of_scalars_and_number(made: ComputedCall) -> bool:
+    numbers = any(isinstance(it, int | float) for it in made.instruction.args)
+    return numbers and all(x.dim() == 0 for x in made.operands.values())
 
 
-@call_property
-def source_has_other_shape(made: ComputedCall) -> bool:
-    """Whether a scatter's source and index have different shapes."""
-    index, source = made.argument(2), made.argument(3)
-    return index is not None and source is not None and index.shape != source.shape
-
-
-@call_property
-def returns_integers(made: ComputedCall) -> bool:
-    return all(not y.dtype.is_floating_point for y in made.results)
-
-
-@call_property
-def returns_no_int32(made: ComputedCall) -> bool:
+def _returns_no_int32(made: ComputedCall) -> bool:
     """Whether a floating-point result is out of the range of int32, or NaN."""
     floats = (y for y in made.results if y.is_floating_point())
     return any(bool((~(y.abs() < 2**31)).any()) for y in floats)
 
 
-@call_property
-def has_no_slope(made: ComputedCall) -> bool:
+def _has_no_slope(made: ComputedCall) -> bool:
     """Whether the quotient of two operands is NaN, although not both are zero."""
     above, beside = made.argument(0), made.argument(1)
     if above is None or beside is None:
         return False
     both_zero = (above == 0) & (beside == 0)
     return bool((torch.div(above, beside).isnan() & ~both_zero).any())
+
+
+OF_COMPUTED_CALLS: dict[str, Property] = {
+    **{f"exceeds_{bits}_bits": _exceeds(bits) for bits in (24, 31, 53)},
+    "wraps": _wraps,
+    "reads_nan": _reads_nan,
+    "takes_nan_for_bool": _takes_nan_for_bool,
+    "reads_uint8": _of_any_operand(lambda x: x.dtype == torch.uint8),
+    "reads_halves": _of_any_operand(lambda x: x.dtype in (torch.float16, torch.bfloat16)),
+    # An operand does not cover its storage in the order of its elements.
+    "reads_part_of_storage": _of_any_operand(
+        lambda x: not x.is_contiguous() or x.nbytes < x.untyped_storage().nbytes()
+    ),
+    "reads_empty": _of_any_operand(lambda x: x.numel() == 0),
+    "reads_scalar": _of_any_operand(lambda x: x.dim() == 0),
+    "is_of_scalars": lambda made: all(x.dim() == 0 for x in made.tensors),
+    "is_of_scalars_and_number": _is_of_scalars_and_number,
+    "operand_and_mask_are_scalars": _operand_and_mask_are_scalars,
+    "index_has_other_shape": _have_other_shapes(0, 2),
+    # Of a scatter, the source and the index.
+    "source_has_other_shape": _have_other_shapes(2, 3),
+    "returns_integers": lambda made: not any(y.dtype.is_floating_point for y in made.results),
+    "returns_no_int32": _returns_no_int32,
+    "has_no_slope": _has_no_slope,
+}
