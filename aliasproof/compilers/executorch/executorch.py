@@ -160,7 +160,8 @@ def build(function: Function, inputs: Sequence[torch.Tensor], tracing: Tracing =
         mutated = Mutated.of(edge.exported_program())
         # Before the next step, which changes the same graph.
         meant = as_written_back(edge.exported_program(), mutated)
-        lowered = edge.to_executorch(configured(tracing.options, [*mutated.buffers]))
+        buffers = {name: place for place, name in mutated.buffers.items()}
+        lowered = edge.to_executorch(configured(tracing.options, buffers))
         program = lowered.exported_program()
         stages = [
             Stage("edge graph", meant, functional=True),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from aliasproof.compilers.executorch import (
@@ -20,33 +20,12 @@ from aliasproof.targets.target import MODULE
 from aliasproof.targets.tracing import Tracing
 
 
-def configured(chosen: frozenset[str], initial: Sequence[str]) -> Any:
-    """The config of `to_executorch`. `initial` are placeholders of buffers that keep contents."""
-    from executorch.exir import ExecutorchBackendConfig  # noqa: PLC0415
-    from executorch.exir.dialects._ops import ops  # noqa: PLC0415
-    from executorch.exir.memory_planning import (  # noqa: PLC0415
-        MemoryPlanningAlgorithmSuite,
-        naive,
-    )
-    from executorch.exir.passes import MemoryPlanningPass  # noqa: PLC0415
-    from executorch.exir.passes.init_mutable_pass import (  # noqa: PLC0415
-        InitializedMutableBufferPass,
-    )
-
-    plan = MemoryPlanningPass(
-        MemoryPlanningAlgorithmSuite([naive]) if NAIVE in chosen else None,
-        alloc_graph_input=NO_INPUTS not in chosen,
-        alloc_graph_output=NO_OUTPUTS not in chosen,
-    )
-    more = {ops.edge.aten.minimum.default, ops.edge.aten.maximum.default}
-    return ExecutorchBackendConfig(
-        passes=[InitializedMutableBufferPass(list(initial))],
-        emit_mutable_buffer_names=True,
-        memory_planning_pass=in_two_pools(plan) if POOLS in chosen else plan,
-        remove_view_copy=COPIED_VIEWS not in chosen,
-        run_reinplace_pass=REINPLACED in chosen,
-        reinplace_extra_ops=frozenset(more) if SHARED in chosen else None,
-    )
+def configured(chosen: frozenset[str], buffers: Mapping[str, str]) -> Any:
+    """The config of `to_executorch`. `buffers` maps mutated buffers to their placeholders."""
+    scope: dict[str, Any] = {"buffers": buffers, in_two_pools.__name__: in_two_pools}
+    exec("\n".join(_IMPORTS), scope)  # noqa: S102 - our own text
+    # The default pass for planning is one object for all configs.
+    return eval(_config(chosen, planned=True), scope)  # noqa: S307 - our own text
 
 
 def in_two_pools(planning: Any) -> Any:
@@ -77,8 +56,7 @@ def compiled(program, inputs):
     mutated = [*signature.user_inputs_to_mutate.values()]
     buffers = {name: place for place, name in signature.inputs_to_buffers.items()}
     buffers = {name: buffers[name] for name in signature.buffers_to_mutate.values()}
-    config = ExecutorchBackendConfig(
-{config}    )
+    config = {config}
     lowered = edge.to_executorch(config)
     loaded = Runtime.get().load_program(lowered.buffer)
 
@@ -104,9 +82,8 @@ _IMPORTS = (
 )
 
 
-def recipe(tracing: Tracing) -> str:
-    """The source of `build`."""
-    chosen = tracing.options
+def _config(chosen: frozenset[str], *, planned: bool = False) -> str:
+    """The config as source; if `planned`, the pass for planning is given even if it is default."""
     planning = {
         "MemoryPlanningAlgorithmSuite([naive])": NAIVE in chosen,
         "alloc_graph_input=False": NO_INPUTS in chosen,
@@ -119,15 +96,21 @@ def recipe(tracing: Tracing) -> str:
     config = {
         "passes=[InitializedMutableBufferPass([*buffers.values()])],": True,
         "emit_mutable_buffer_names=True,": True,
-        f"memory_planning_pass={plan},": bool({NAIVE, NO_INPUTS, NO_OUTPUTS, POOLS} & chosen),
+        f"memory_planning_pass={plan},": planned or chosen & {NAIVE, NO_INPUTS, NO_OUTPUTS, POOLS},
         "remove_view_copy=False,": COPIED_VIEWS in chosen,
         "run_reinplace_pass=True,": REINPLACED in chosen,
         f"reinplace_extra_ops={more},": SHARED in chosen,
     }
-    copied = "tensors[signature.user_inputs.index(name)].copy_(outputs.pop(0))"
     lines = "".join(f"        {line}\n" for line, used in config.items() if used)
+    return f"ExecutorchBackendConfig(\n{lines}    )"
+
+
+def recipe(tracing: Tracing) -> str:
+    """The source of `build`."""
+    chosen = tracing.options
+    copied = "tensors[signature.user_inputs.index(name)].copy_(outputs.pop(0))"
     contents = "outputs.pop(0)" if NO_INPUTS in chosen else copied
-    body = _BODY.replace("{config}", lines).replace("{contents}", contents)
+    body = _BODY.replace("{config}", _config(chosen)).replace("{contents}", contents)
     pools = f"from typing import Any\n\n\n{inspect.getsource(in_two_pools)}\n"
     body = (pools if POOLS in chosen else "") + body
     imports = [line for line in _IMPORTS if _imported(line) & {*re.findall(r"\w+", body)}]
