@@ -10,9 +10,18 @@ import torch
 from torch.fx.passes.infra.pass_base import PassResult
 from torch.utils import _pytree as pytree
 
-from aliasproof.corpus.patching import replaces_outside
+from aliasproof.corpus.patching import Patch, replaces_outside
 
 aten = torch.ops.aten
+
+
+def not_in_place_if(condition: Callable[[Any, Any], bool]) -> Patch:
+    """ExecuTorch puts no call in place if the condition holds, of its operand and the call."""
+
+    def is_safe(original: Callable[..., bool], node: Any, call: Any, *rest: Any) -> bool:
+        return not condition(node, call) and original(node, call, *rest)
+
+    return replaces_outside("executorch.exir.passes.reinplace:_is_safe_to_reinplace")(is_safe)
 
 
 @replaces_outside("executorch.exir.program._program:insert_write_back_for_buffers_pass")
@@ -66,22 +75,18 @@ def _readers(node: Any) -> Iterator[Any]:
             yield from _readers(user)
 
 
-@replaces_outside("executorch.exir.passes.reinplace:_is_safe_to_reinplace")
-def executorch_reinplaced_output(original: Callable[..., bool], node: Any, *rest: Any) -> bool:
+@not_in_place_if
+def executorch_reinplaced_output(node: Any, call: Any) -> bool:
     """The caller reads outputs. ExecuTorch only counts operands of calls as read later."""
-    returned = any(user.op == "output" for user in node.users)
-    return not returned and original(node, *rest)
+    return any(user.op == "output" for user in node.users)
 
 
-@replaces_outside("executorch.exir.passes.reinplace:_is_safe_to_reinplace")
-def executorch_reinplaced_view(
-    original: Callable[..., bool], node: Any, call: Any, *rest: Any
-) -> bool:
+@not_in_place_if
+def executorch_reinplaced_view(node: Any, call: Any) -> bool:
     """A `view_copy` will be a view (`ReplaceViewCopyWithViewPass`): its readers count, too."""
     order = {other: index for index, other in enumerate(node.graph.nodes)}
     readers = (user for alias in _aliases(node) for user in alias.users if alias is not node)
-    read = any(order[user] >= order[call] for user in readers)
-    return not read and original(node, call, *rest)
+    return any(order[user] >= order[call] for user in readers)
 
 
 def _aliases(node: Any) -> Iterator[Any]:
@@ -99,26 +104,20 @@ def _is_view(node: Any) -> bool:
     return node.op == "call_function" and "view_copy" in str(node.target)
 
 
-@replaces_outside("executorch.exir.passes.reinplace:_is_safe_to_reinplace")
-def executorch_reinplaced_values(
-    original: Callable[..., bool], node: Any, call: Any, *rest: Any
-) -> bool:
+@not_in_place_if
+def executorch_reinplaced_values(node: Any, call: Any) -> bool:
     """The kernel reads the other operands while it writes."""
-    again = sum(operand is node for operand in pytree.tree_leaves((call.args, call.kwargs))) > 1
-    return not again and original(node, call, *rest)
+    return sum(operand is node for operand in pytree.tree_leaves((call.args, call.kwargs))) > 1
 
 
-@replaces_outside("executorch.exir.passes.reinplace:_is_safe_to_reinplace")
-def executorch_shared_operand(
-    original: Callable[..., bool], node: Any, call: Any, *rest: Any
-) -> bool:
-    """No later call reads the operand.
+@not_in_place_if
+def executorch_shared_operand(node: Any, call: Any) -> bool:
+    """A later call reads the operand.
 
     If a call shares memory by an annotation, ExecuTorch does not count its operands as read.
     """
     order = {other: index for index, other in enumerate(node.graph.nodes)}
-    read = any(user.op == "call_function" and order[user] > order[call] for user in node.users)
-    return not read and original(node, call, *rest)
+    return any(user.op == "call_function" and order[user] > order[call] for user in node.users)
 
 
 @replaces_outside(

@@ -9,15 +9,24 @@ import torch
 from torch._guards import tracing
 from torch.func import functionalize
 
-from aliasproof.corpus.patching import replaces_outside, together
+from aliasproof.corpus.patching import Patch, replaces_outside, together
 
 _BACKEND = "openvino.frontend.pytorch.torchdynamo"
-_EXECUTE = f"{_BACKEND}.execute:openvino_execute"
 
 
-def _each(results: Any, change: Callable[[Any], Any]) -> Any:
-    """The results, one or a list of them, after a change of each."""
-    return [*map(change, results)] if isinstance(results, list) else change(results)
+def changes_results(change_for: Callable[..., Callable[[Any], Any]]) -> Patch:
+    """Each result of a model is changed: `change_for` gets the inputs and options of the call."""
+
+    def execute(original: Callable[..., Any], graph: Any, *inputs: Any, **options: Any) -> Any:
+        results = original(graph, *inputs, **options)
+        change = change_for(inputs, **options)
+        return [*map(change, results)] if isinstance(results, list) else change(results)
+
+    return replaces_outside(f"{_BACKEND}.execute:openvino_execute")(execute)
+
+
+def _memory_of(inputs: Any) -> set[int]:
+    return {x.untyped_storage().data_ptr() for x in inputs if isinstance(x, torch.Tensor)}
 
 
 @replaces_outside(f"{_BACKEND}.backend:make_fx")
@@ -38,25 +47,19 @@ openvino_writes_lost = together(_trace_functions, _write_in_eager)
 
 # `openvino_execute` in openvino/frontend/pytorch/torchdynamo/execute.py calls one infer request
 # with `share_outputs=True`, and returns tensors over the memory of its outputs.
-@replaces_outside(_EXECUTE)
-def openvino_outputs_reused(
-    original: Callable[..., Any], graph: Any, *inputs: Any, **options: Any
-) -> Any:
+@changes_results
+def openvino_outputs_reused(inputs: Any, **options: Any) -> Callable[[Any], Any]:
     """Each call returns its own memory. Memory shared with an input is another bug."""
-    results = original(graph, *inputs, **options)
-    given = {x.untyped_storage().data_ptr() for x in inputs if isinstance(x, torch.Tensor)}
-    return _each(results, lambda y: y if y.untyped_storage().data_ptr() in given else y.clone())
+    given = _memory_of(inputs)
+    return lambda y: y if y.untyped_storage().data_ptr() in given else y.clone()
 
 
 # A clone is no operation of OpenVINO, so the input is an output of the model, and
 # `openvino_execute` in openvino/frontend/pytorch/torchdynamo/execute.py shares the memory of both.
-@replaces_outside(_EXECUTE)
-def openvino_clone_shares(
-    original: Callable[..., Any], graph: Any, *inputs: Any, **options: Any
-) -> Any:
+@changes_results
+def openvino_clone_shares(inputs: Any, **options: Any) -> Callable[[Any], Any]:
     """Outputs share no memory with inputs, nor with each other."""
-    results = original(graph, *inputs, **options)
-    taken = {x.untyped_storage().data_ptr() for x in inputs if isinstance(x, torch.Tensor)}
+    taken = _memory_of(inputs)
 
     def apart(y: Any) -> Any:
         memory = y.untyped_storage().data_ptr()
@@ -64,7 +67,7 @@ def openvino_clone_shares(
         taken.add(memory)
         return own
 
-    return _each(results, apart)
+    return apart
 
 
 # `fx_openvino` in openvino/frontend/pytorch/torchdynamo/backend.py calls `make_fx` with
@@ -83,18 +86,15 @@ def openvino_gap_guards(original: Callable[..., Any], graph: Any, **options: Any
 
 
 # numpy has no bfloat16. `openvino_execute` converts numpy arrays to tensors of torch.
-@replaces_outside(_EXECUTE)
-def openvino_bfloat16_as_float16(
-    original: Callable[..., Any], graph: Any, *inputs: Any, **options: Any
-) -> Any:
+@changes_results
+def openvino_bfloat16_as_float16(inputs: Any, **options: Any) -> Callable[[Any], Any]:
     """A result has the dtype of the output of the model."""
     from openvino.frontend.pytorch.torchdynamo import execute
 
-    results = original(graph, *inputs, **options)
     ports = iter(execute.compiled_cache[options["partition_id"]].outputs)
 
     def right(y: Any) -> Any:
         kind = next(ports).get_element_type().get_type_name()
         return y.view(torch.bfloat16) if kind == "bf16" else y
 
-    return _each(results, right)
+    return right

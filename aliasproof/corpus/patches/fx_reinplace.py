@@ -26,27 +26,29 @@ def reinplaced_scatter(original: Function, *args: Any) -> set[fx.Node]:
     return set()
 
 
-@replaces("torch.fx.passes.reinplace:_get_all_later_node_usages")
-def reinplaced_operands(
-    original: Callable[..., set[fx.Node]], aliases: set[fx.Node], index: int
-) -> set[fx.Node]:
+def functional_if(condition: Callable[[fx.Node, set[fx.Node]], bool]) -> Patch:
+    """An op stays functional if the condition holds, of it and the aliases of an operand."""
+
+    def later_uses(
+        original: Callable[..., set[fx.Node]], aliases: set[fx.Node], index: int
+    ) -> set[fx.Node]:
+        users = {user for alias in aliases for user in alias.users}
+        # The op itself counts as a later use of the alias that it reads.
+        own = {user for user in users if user.meta.get("node_idx") == index}
+        return original(aliases, index) | {user for user in own if condition(user, aliases)}
+
+    return replaces("torch.fx.passes.reinplace:_get_all_later_node_usages")(later_uses)
+
+
+@functional_if
+def reinplaced_operands(node: fx.Node, aliases: set[fx.Node]) -> bool:
     """An op that reads another alias of its first operand is not put in place.
 
     Torch only checks whether the other operand is the same node, and ignores lists.
     """
-    users = {user for alias in aliases for user in alias.users}
-    # The op itself counts as a later use of the alias that it reads, which keeps it functional.
-    overlapping = {
-        user for user in users if user.meta.get("node_idx") == index and _reads(user, aliases) > 1
-    }
-    return original(aliases, index) | overlapping
-
-
-def _reads(user: fx.Node, aliases: set[fx.Node]) -> int:
-    """How many operands of a node are among these aliases."""
     read: list[fx.Node] = []
-    fx.map_arg((user.args, user.kwargs), read.append)
-    return sum(operand in aliases for operand in read)
+    fx.map_arg((node.args, node.kwargs), read.append)
+    return sum(operand in aliases for operand in read) > 1
 
 
 @Patch
@@ -76,20 +78,9 @@ def several_written(original: Function, functional: Any, inplace: Any) -> bool:
     return len(written) == 1 and original(functional, inplace)
 
 
-@replaces("torch.fx.passes.reinplace:_get_all_later_node_usages")
-def reinplaced_shape(
-    original: Callable[..., set[fx.Node]], aliases: set[fx.Node], index: int
-) -> set[fx.Node]:
+@functional_if
+def reinplaced_shape(node: fx.Node, aliases: set[fx.Node]) -> bool:
     """An op whose result has other sizes than its first operand is not put in place."""
-    users = {user for alias in aliases for user in alias.users}
-    # The op itself counts as a later use of its operand, which keeps it functional.
-    resized = {
-        user for user in users if user.meta.get("node_idx") == index and _has_other_sizes(user)
-    }
-    return original(aliases, index) | resized
-
-
-def _has_other_sizes(node: fx.Node) -> bool:
     operand = node.args[0]
     if not isinstance(operand, fx.Node):
         return False

@@ -34,6 +34,10 @@ def runs_in_eager(*ops: OpOverload) -> Callable[[Callable[..., bool]], Patch]:
     return lambda condition: together(*(lowered(op, condition) for op in ops))
 
 
+def _always(*args: Any, **kwargs: Any) -> bool:
+    return True
+
+
 def traced_dtype() -> Any:
     """In the traced graph, the dtype of the operator that is being lowered."""
     from torch._inductor.virtualized import V
@@ -234,10 +238,8 @@ def bool_argmin(x: Any, *args: Any, **kwargs: Any) -> bool:
     return x.get_dtype() is torch.bool
 
 
-@runs_in_eager(aten.argmax.default, aten.argmin.default)
-def argmax_of_transposed(*args: Any, **kwargs: Any) -> bool:
-    """Eager's kernel computes the index."""
-    return True
+# Eager's kernel computes the index.
+argmax_of_transposed = runs_in_eager(aten.argmax.default, aten.argmin.default)(_always)
 
 
 @runs_in_eager(aten.remainder.Tensor)
@@ -273,10 +275,8 @@ def any_of_uint8(original: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
     return lowering.to_dtype(original(x, *args, **kwargs), traced_dtype())
 
 
-@runs_in_eager(aten.scatter.value_reduce)
-def long_scatter_of_number(*args: Any, **kwargs: Any) -> bool:
-    """Eager's kernel scatters the number."""
-    return True
+# Eager's kernel scatters the number.
+long_scatter_of_number = runs_in_eager(aten.scatter.value_reduce)(_always)
 
 
 @replaces(_LOWERINGS, keys=(aten.ldexp.Tensor,))
@@ -322,13 +322,9 @@ def short_fake_storage(
     original(converter, source, fake)
 
 
-@runs_in_eager(aten.adaptive_max_pool2d.default)
-def adaptive_pool_of_nan(*args: Any, **kwargs: Any) -> bool:
-    """Eager's kernel runs: if a window has a NaN, the index is that of a NaN.
-
-    The lowering compares with `>`, so a NaN never replaces an earlier maximum.
-    """
-    return True
+# Eager's kernel runs: if a window has a NaN, the index is that of a NaN. The lowering compares with
+# `>`, so a NaN never replaces an earlier maximum.
+adaptive_pool_of_nan = runs_in_eager(aten.adaptive_max_pool2d.default)(_always)
 
 
 @replaces("torch._inductor.ir:FallbackKernel.export_extern_kernel_node")
@@ -367,13 +363,8 @@ def _not_decomposed(original: Any, *args: Any, **kwargs: Any) -> Any:
     return NotImplemented
 
 
-@runs_in_eager(*_POOLS)
-def _pool(*args: Any, **kwargs: Any) -> bool:
-    """Eager's kernel computes the maxima."""
-    return True
-
-
-pool_index_of_nan = together(_not_decomposed, _pool)
+# Eager's kernel computes the maxima.
+pool_index_of_nan = together(_not_decomposed, runs_in_eager(*_POOLS)(_always))
 
 
 @replaces(_LOWERINGS, keys=(torch.ops.prims.copy_strided.default,))
