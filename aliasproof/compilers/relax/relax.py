@@ -8,9 +8,9 @@ kernels that compute into an operand. The result runs as ATen calls that share m
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 
@@ -104,81 +104,73 @@ def build(
     return Build(graph, [Stage(" and ".join((IN_PLACE, *passes)), graph, functional=False)], opaque)
 
 
-def recipe(arguments: str = "") -> str:
-    """The source of `build`."""
-    return f"""
+RECIPE = """
 from aliasproof.compilers.relax import relax
 
 
 def compiled(program, inputs):
-    return relax.build(program, inputs{arguments}).function
-"""
+BUILT"""
 
 
-_BUILT = re.compile(
-    r"    return relax\.build\(program, inputs(?:, passes=(?P<passes>\(.*?\)))?"
-    r"(?P<functions>, by_functions=True)?(?:, by_machine=True)?\)\.function\n"
-)
-
-
-def for_program(recipe: str, program: Program) -> str:
-    """A recipe with the module of a program, so that a script needs only TVM and torch."""
-    built = _BUILT.search(recipe)
-    if built is None:
+def _with_module(
+    built: str, passes: Sequence[str], by_functions: bool, recipe: str, program: Program
+) -> str:
+    """A recipe with the module of a program in place of the line that builds it."""
+    if built not in recipe:
         return recipe
     from aliasproof.compilers.relax.relax_script import with_module  # noqa: PLC0415 - as in `build`
 
-    return with_module(recipe, built, program)
+    return with_module(recipe, built, (IN_PLACE, *passes), by_functions, program)
 
 
-TARGET = Target(
-    name="relax",
-    summary=f"Relax of TVM with {IN_PLACE}, run as ATen calls",
-    contract=CONTRACT,
-    build=build,
-    recipe=recipe(),
-    recipe_for=for_program,
-    variants=(FEED_BACK, KEPT_OUTPUTS),
-    needs=PLUGIN,
-    generates_code=True,
-)
+def _target(
+    name: str,
+    summary: str,
+    *,
+    passes: Sequence[str] = (),
+    by_functions: bool = False,
+    by_machine: bool = False,
+    after: Target | None = None,
+    cost: float = 1.0,
+) -> Target:
+    options = {"passes": passes, "by_functions": by_functions, "by_machine": by_machine}
+    chosen: dict[str, Any] = {option: value for option, value in options.items() if value}
+    given = "".join(f", {option}={value}" for option, value in chosen.items())
+    built = f"    return relax.build(program, inputs{given}).function\n"
+    return Target(
+        name=name,
+        summary=summary,
+        contract=CONTRACT,
+        build=functools.partial(build, **chosen),
+        recipe=RECIPE.replace("BUILT", built),
+        recipe_for=functools.partial(_with_module, built, passes, by_functions),
+        variants=(FEED_BACK, KEPT_OUTPUTS),
+        after=after,
+        needs=PLUGIN,
+        cost=cost,
+        generates_code=True,
+    )
+
+
+TARGET = _target("relax", f"Relax of TVM with {IN_PLACE}, run as ATen calls")
 
 
 def _followed_by(name: str, *passes: str) -> Target:
     """The target with other passes after the one that puts calls in place."""
-    return replace(
-        TARGET,
-        name=name,
-        summary=f"the same, then {' and '.join(passes)}",
-        build=functools.partial(build, passes=passes),
-        recipe=recipe(f", passes={passes}"),
-        after=TARGET,
-    )
+    return _target(name, f"the same, then {' and '.join(passes)}", passes=passes, after=TARGET)
 
 
 SHARED = _followed_by("relax-shared", "EliminateCommonSubexpr")
 SORTED = _followed_by("relax-sorted", "TopologicalSort")
-CALLS = replace(
-    TARGET,
-    name="relax-calls",
-    summary="the same, where private functions return the constants, and packed functions write",
-    build=functools.partial(build, by_functions=True),
-    recipe=recipe(", by_functions=True"),
-)
-VM = replace(
-    TARGET,
-    name="relax-vm",
-    summary=f"Relax of TVM with {IN_PLACE}, compiled for LLVM and run by its virtual machine",
-    build=functools.partial(build, by_machine=True),
-    recipe=recipe(", by_machine=True"),
+BY_FUNCTIONS = "the same, where private functions return the constants, and packed functions write"
+CALLS = _target("relax-calls", BY_FUNCTIONS, by_functions=True)
+VM = _target(
+    "relax-vm",
+    f"Relax of TVM with {IN_PLACE}, compiled for LLVM and run by its virtual machine",
+    by_machine=True,
     after=TARGET,
     cost=5,
 )
-VM_CALLS = replace(
-    VM,
-    name="relax-vm-calls",
-    summary="the same, where private functions return the constants, and packed functions write",
-    build=functools.partial(build, by_functions=True, by_machine=True),
-    recipe=recipe(", by_functions=True, by_machine=True"),
-    after=CALLS,
+VM_CALLS = _target(
+    "relax-vm-calls", BY_FUNCTIONS, by_functions=True, by_machine=True, after=CALLS, cost=5
 )

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 import torch
 from torch._ops import OpOverload
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_leaves, tree_map
 from tvm.relax import op as R
 
 from aliasproof.compilers.relax.relax_lines import (
@@ -52,7 +52,7 @@ class CapturedCall:
     def written(self) -> list[torch.Tensor]:
         """The tensors that it writes."""
         names = [self.op._schema.arguments[index].name for index in facts(self.op).writes]
-        values = [it for name in names for it in _listed(self.argument(name))]
+        values = tree_leaves([self.argument(name) for name in names])
         return [it for it in values if isinstance(it, torch.Tensor)]
 
     def argument(self, name: str) -> Any:
@@ -85,10 +85,6 @@ class CapturedCall:
         call = OpaqueCall(self.op, template, tuple(indices), results, several)
         tensors = [*written, *(tensor for _, tensor in fresh)]
         return packed(self.lines, call, [value for _, value in self.operands], tensors)
-
-
-def _listed(value: Any) -> Sequence[Any]:
-    return value if isinstance(value, list | tuple) else [value]
 
 
 def packed(

@@ -42,10 +42,7 @@ def machine_of(module: Any, captured: Captured) -> Callable[..., object]:
     def main(arguments: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         return machine([*arguments, *constants])
 
-    def run_aten(op: Callable[..., object], *args: object) -> object:
-        return op(*args)
-
-    return lambda *inputs: captured.run(main, inputs, run_aten)
+    return lambda *inputs: captured.run(main, inputs, lambda op, *args: op(*args))
 
 
 def run_packed(call: OpaqueCall, *tensors: Any) -> None:

@@ -6,6 +6,7 @@ The virtual machine of TVM must show the same difference as the graph of target 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 import torch
 
@@ -51,21 +52,22 @@ def packed(*tensors):  # computes into one of its arguments, which it returns
 """
 
 
-def with_module(recipe: str, built: re.Match[str], program: Program) -> str:
-    """A recipe with the module of a program in place of the line that builds it, at the match."""
-    spelling = Spelling(by_functions=built["functions"] is not None)
+def with_module(
+    recipe: str, built: str, passes: Sequence[str], by_functions: bool, program: Program
+) -> str:
+    """A recipe with the module of a program, and these passes, in place of the line `built`."""
+    spelling = Spelling(by_functions=by_functions)
     with torch.no_grad():
         function = captured(ProgramFunction(program), input_tensors(program), spelling)
-    names = ("DataflowUseInplaceCalls", *re.findall(r"\w+", built["passes"] or ""))
-    passes = "".join(f"    module = relax.transform.{name}()(module)\n" for name in names)
-    body = _BODY.replace("PASSES", passes).replace("ARGUMENTS", _arguments(function))
+    lines = "".join(f"    module = relax.transform.{name}()(module)\n" for name in passes)
+    body = _BODY.replace("PASSES", lines).replace("ARGUMENTS", _arguments(function))
     body = body.replace("WRITES", _writes(function))
     count = function.returned
     returned = "values[0]" if count == 1 else f"tuple(values[:{count}])"
     body = body.replace("RETURNED", returned)
     body = body.replace("CLONED", ".clone()" if function.epilogue else "")
-    head, definition, line = recipe[: built.start()].rpartition("def ")
-    after = recipe[built.end() :]
+    before, _, after = recipe.partition(built)
+    head, definition, line = before.rpartition("def ")
     text = f"{head}{_module(function)}\n\n\n{definition}{line}{body}{after}"
     return text.replace(IMPORTED, IMPORTS)
 
