@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -131,8 +130,7 @@ def _replays(bisection: Bisection, interpreters: list[Path]) -> list[Replayed]:
             "--torch needs a script with torch alone: none is made for a target of your own, or for"
             " a function that no program of ATen calls keeps"
         )
-    with tempfile.TemporaryDirectory(prefix="aliasproof-") as temporary:
-        return replay_scripts(Path(temporary), bisection.scripts, interpreters)
+    return replay_scripts(bisection.scripts, interpreters)
 
 
 def _as_json(bisection: Bisection, replays: list[Replayed]) -> dict[str, object]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -65,12 +64,11 @@ def replay(
     # Nothing else that is code of the user is imported.
     grant([] if target is None else [target])
     replays = []
-    with _bugs(folder) as bugs:
-        for replayed in replaying.replay(bugs, torch or [Path(sys.executable)]):
-            replays.append(replayed)
-            not_run = replayed.word == replaying.NOT_RUN
-            line = f"torch {replayed.torch}  {replayed.finding}: {replayed.word}"
-            print_lines(notes(), f"{line} ({replayed.ending})" if not_run else line)
+    for replayed in replaying.replay(_bugs(folder), torch or [Path(sys.executable)]):
+        replays.append(replayed)
+        not_run = replayed.word == replaying.NOT_RUN
+        line = f"torch {replayed.torch}  {replayed.finding}: {replayed.word}"
+        print_lines(notes(), f"{line} ({replayed.ending})" if not_run else line)
     if folder is not None and _is_run(folder):
         _keep(folder, replays)
     if json:
@@ -82,7 +80,7 @@ def replay(
     return int(any(replayed.word == replaying.REGRESSED for replayed in replays))
 
 
-def _bugs(folder: Path | None) -> AbstractContextManager[Sequence[Replayable]]:
+def _bugs(folder: Path | None) -> list[Replayable]:
     """The bugs of a run, of a folder of findings, or by default the known bugs of torch."""
     from aliasproof.campaigns.publish.replaying import findings_of, replayable_known_bugs
     from aliasproof.campaigns.store.run_contents import History

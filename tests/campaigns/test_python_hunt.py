@@ -240,14 +240,14 @@ def test_a_finding_is_shown_and_replayed(tmp_path: Path, capsys):
     show_finding(str(own), as_json=True)
     shown = json.loads(capsys.readouterr().out)
     assert (shown["status"], shown["stored as"]) == ("still there", "finding")
-    with findings_of(tmp_path) as bugs:
-        assert [it.word for it in replay(bugs, [Path(sys.executable)])] == [STILL]
+    bugs = findings_of(tmp_path)
+    assert [it.word for it in replay(bugs, [Path(sys.executable)])] == [STILL]
     gone = replace(FINDING, program=PythonProgram(WRONG.replace(".expand(3, 4)", "")))
     (own / "finding.json").write_text(json.dumps(gone.to_json()))
     show_finding(str(own), as_json=False)
     assert "Gone in torch" in capsys.readouterr().out
-    with findings_of(tmp_path) as bugs:
-        assert [it.word for it in replay(bugs, [Path(sys.executable)])] == [FIXED]
+    bugs = findings_of(tmp_path)
+    assert [it.word for it in replay(bugs, [Path(sys.executable)])] == [FIXED]
 
 
 def test_a_script_defines_the_operators_that_it_calls():

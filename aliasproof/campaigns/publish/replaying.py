@@ -9,14 +9,12 @@ import functools
 import os
 import re
 import subprocess
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from aliasproof.campaigns.publish.confirmation import confirm
+from aliasproof.campaigns.publish.confirmation import confirm, run_text
 from aliasproof.campaigns.publish.publisher import scripts_of
 from aliasproof.campaigns.publish.reproducer import render
 from aliasproof.campaigns.store.run_folder import read_finding
@@ -66,7 +64,7 @@ class Replayable:
     """
 
     name: str
-    scripts: Sequence[Path]
+    scripts: Sequence[str]
     said_to_be_fixed: Callable[[str], bool]
     reason: str = ""
 
@@ -81,10 +79,9 @@ class Replayed:
     ending: str
 
 
-@contextmanager
 def findings_of(
     folder: Path, was_fixed: Callable[[str, str], bool] | None = None
-) -> Iterator[list[Replayable]]:
+) -> list[Replayable]:
     """The findings of a run, or those in a folder.
 
     `was_fixed` says whether a finding of a run was fixed before a version of torch. Raises
@@ -96,46 +93,34 @@ def findings_of(
             f"{folder} has no findings/*/finding.json and no */finding.json; name a run, a folder"
             " of findings, or nothing for the known bugs of torch"
         )
-    with tempfile.TemporaryDirectory(prefix="aliasproof-") as temporary:
-        written = Path(temporary)
-        fixed = was_fixed or (lambda name, version: False)
-        yield [_finding(file.parent, written, fixed) for file in files]
+    return [_finding(file.parent, was_fixed or (lambda name, version: False)) for file in files]
 
 
-def _finding(folder: Path, written: Path, was_fixed: Callable[[str, str], bool]) -> Replayable:
+def _finding(folder: Path, was_fixed: Callable[[str, str], bool]) -> Replayable:
     name = folder.resolve().name
     fixed = functools.partial(was_fixed, name)
     stored = read_finding(folder)
     if not is_importable(stored.target):
         reason = f"a file names its code; give --target {stored.target}"
         return Replayable(name, (), fixed, reason)
-    return Replayable(name, _write(written / name, scripts_of(stored)), fixed)
+    return Replayable(name, scripts_of(stored), fixed)
 
 
-def _write(folder: Path, texts: Sequence[str]) -> list[Path]:
-    folder.mkdir()
-    scripts = [folder / f"reproducer{number}.py" for number, _ in enumerate(texts)]
-    for script, text in zip(scripts, texts, strict=True):
-        script.write_text(text, encoding="utf-8")
-    return scripts
-
-
-@contextmanager
-def replayable_known_bugs() -> Iterator[list[Replayable]]:
+def replayable_known_bugs() -> list[Replayable]:
     """The known bugs of torch, whose files say in which versions they were seen.
 
     Without bugs of other compilers, which have versions of their own, and without bugs that show
     only with a vector width that this processor lacks: they would count as fixed.
     """
-    with tempfile.TemporaryDirectory(prefix="aliasproof-") as temporary:
-        bugs = []
-        for identifier, bug in known_bugs().items():
-            if bug.shown is None or not bug.shows_here:
-                continue
-            text = known_reproducer(bug, bug.shown)
-            fixed = functools.partial(is_said_to_be_fixed, bug)
-            bugs.append(Replayable(identifier, _write(Path(temporary) / identifier, [text]), fixed))
-        yield bugs
+    return [
+        Replayable(
+            identifier,
+            [known_reproducer(bug, bug.shown)],
+            functools.partial(is_said_to_be_fixed, bug),
+        )
+        for identifier, bug in known_bugs().items()
+        if bug.shown is not None and bug.shows_here
+    ]
 
 
 def replay(bugs: Sequence[Replayable], interpreters: Sequence[Path]) -> Iterator[Replayed]:
@@ -151,18 +136,16 @@ def replay(bugs: Sequence[Replayable], interpreters: Sequence[Path]) -> Iterator
             yield from executor.map(run, bugs)
 
 
-def replay_scripts(
-    folder: Path, texts: Sequence[str], interpreters: Sequence[Path]
-) -> list[Replayed]:
-    """What scripts of one bug, written into a folder, show under each interpreter, oldest first."""
-    bug = Replayable("program", _write(folder / "scripts", texts), lambda version: False)
+def replay_scripts(texts: Sequence[str], interpreters: Sequence[Path]) -> list[Replayed]:
+    """What scripts of one bug show under each interpreter, oldest torch first."""
+    bug = Replayable("program", texts, lambda version: False)
     return sorted(replay([bug], interpreters), key=lambda replayed: number_of(replayed.torch))
 
 
 def _replay(bug: Replayable, python: Path, version: str) -> Replayed:
     endings = []
     for script in bug.scripts:
-        confirmation = confirm(script, interpreter=python)
+        confirmation = run_text(script, functools.partial(confirm, interpreter=python))
         if confirmation.shown:
             word = REGRESSED if bug.said_to_be_fixed(version) else STILL
             return Replayed(bug.name, version, word, confirmation.ending)
