@@ -56,39 +56,25 @@ Scene: TypeAlias = Callable[[Compile], Callable[[], Any]]
 # --- scenes ---------------------------------------------------------------------------------------
 
 
-def inference(build: Callable[[], tuple[nn.Module, dict[str, Any]]]) -> Scene:
-    """A call without gradients; its results are the outputs."""
+def of_model(build: Callable[[], tuple[nn.Module, dict[str, Any]]], *, trains: bool) -> Scene:
+    """A forward call, and a backward call if it trains; the results are outputs and gradients."""
 
     def scene(compiled: Compile) -> Callable[[], Any]:
         model, inputs = build()
-        forward = compiled(model.eval())
+        forward = compiled(model.train(trains))
 
         def call() -> Any:
             torch.manual_seed(1)  # equal random numbers for all backends
-            with torch.no_grad():
-                return _main_result(forward(**inputs))
-
-        return call
-
-    return scene
-
-
-def training(build: Callable[[], tuple[nn.Module, dict[str, Any]]]) -> Scene:
-    """A forward and a backward call; the results are the outputs and the gradients."""
-
-    def scene(compiled: Compile) -> Callable[[], Any]:
-        model, inputs = build()
-        forward = compiled(model.train())
-
-        def step() -> Any:
-            torch.manual_seed(1)
-            result = _main_result(forward(**inputs))
+            with torch.set_grad_enabled(trains):
+                result = _main_result(forward(**inputs))
+            if not trains:
+                return result
             result.square().mean().backward()
             gradients = [parameter.grad for parameter in model.parameters()]
             model.zero_grad()
             return [result.detach(), *gradients]
 
-        return step
+        return call
 
     return scene
 
@@ -315,8 +301,8 @@ def subjects() -> dict[str, Scene]:
     """All scenes by name."""
     scenes: dict[str, Scene] = {}
     for name, build in _MODELS.items():
-        scenes[f"{name}, inference"] = inference(build)
-        scenes[f"{name}, training"] = training(build)
+        scenes[f"{name}, inference"] = of_model(build, trains=False)
+        scenes[f"{name}, training"] = of_model(build, trains=True)
         if name == "Llama":
             scenes["Llama, static KV cache"] = decoding
     scenes |= {name: optimizer(kind, options) for name, kind, options in _optimizers()}
@@ -325,8 +311,6 @@ def subjects() -> dict[str, Scene]:
 
 # --- one side: a scene under a backend, in a process of its own -----------------------------------
 
-# The questions to a side. `FIRST` must be the first one.
-FIRST, RESULTS, STEP, PEAK = "first", "results", "step", "peak"
 STEP_SECONDS = 0.2  # of calls per answer
 
 Call: TypeAlias = Callable[[], Any]
@@ -334,25 +318,28 @@ Array: TypeAlias = np.ndarray[Any, Any]
 
 
 def answer(name: str, backend: str, asked: str) -> Any:
-    """The answer to one question, in a process that runs one scene under one backend."""
+    """What a method of `_Side` says, in a process that runs one scene under one backend."""
     return getattr(_side(name, backend), asked)()
 
 
 @functools.cache
-def _side(name: str, backend: str) -> _Scene:
+def _side(name: str, backend: str) -> _Side:
     torch.set_num_threads(1)
     logging.getLogger("torch").setLevel(logging.CRITICAL)
     warnings.simplefilter("ignore")
-    return _Scene(name, backend)
+    return _Side(name, backend)
 
 
-class _Scene:
-    """A scene under one backend."""
+class _Side:
+    """A scene under one backend. `first` is to be called before all others."""
 
     def __init__(self, name: str, backend: str) -> None:
         self.scene = subjects()[name]
         self.compiled = compiled_by(backend)
-        _warm_up(self.compiled)
+        linear = nn.Linear(2, 2)  # compiled now, so that imports do not count
+        self.compiled(linear)(torch.ones(2)).sum().backward()
+        with torch.no_grad():
+            self.compiled(linear)(torch.ones(2))
         self.call: Call
         self.first_results: list[Array] = []
 
@@ -411,14 +398,6 @@ def bytes_of(call: Call) -> tuple[int, int]:
                 most = max(most, live)
     del result
     return most, live
-
-
-def _warm_up(compiled: Compile) -> None:
-    """Compile a small function, so that imports do not count."""
-    linear = nn.Linear(2, 2)
-    compiled(linear)(torch.ones(2)).sum().backward()
-    with torch.no_grad():
-        compiled(linear)(torch.ones(2))
 
 
 def _values(result: Any) -> list[Array]:
@@ -497,17 +476,20 @@ def measure_scene(name: str) -> ModelCost:
     """Measure one scene on all sides, which take turns."""
     limits = Limits(SECONDS, memory_available())
     sides = {backend: Isolated(limits) for backend in SIDES}
+
+    def fastest(asked: str, rounds: int) -> dict[str, float]:
+        answers = [_answers(name, sides, asked) for _ in range(rounds)]
+        return {backend: min(seconds[backend] for seconds in answers) for backend in SIDES}
+
     try:
-        firsts = [_answers(name, sides, FIRST) for _ in range(FIRST_CALLS)]
-        results = _answers(name, sides, RESULTS)
-        steps = [_answers(name, sides, STEP) for _ in range(ROUNDS)]
-        peaks = _answers(name, sides, PEAK)
+        first = fastest("first", FIRST_CALLS)
+        bits = same_bits(_answers(name, sides, "results"))
+        return ModelCost(name, bits, first, fastest("step", ROUNDS), _answers(name, sides, "peak"))
     except _SideFailedError as error:
         return ModelCost(name, error=str(error))
     finally:
         for side in sides.values():
             side.stop()
-    return ModelCost(name, same_bits(results), _fastest(firsts), _fastest(steps), peaks)
 
 
 class _SideFailedError(Exception):
@@ -527,25 +509,14 @@ def _answers(name: str, sides: Mapping[str, Isolated], asked: str) -> dict[str, 
     return answers
 
 
-def _fastest(rounds: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    return {backend: min(figures[backend] for figures in rounds) for backend in SIDES}
-
-
 def same_bits(results: Mapping[str, Sequence[Array]]) -> str:
     """The side whose results equal those of `aliasproof` bit for bit; else the difference."""
-    ours = results["aliasproof"]
+    ours = [(array.dtype, array.shape, array.tobytes()) for array in results["aliasproof"]]
     for other in ("eager", "aot_eager"):
-        theirs = results[other]
-        if len(ours) == len(theirs) and all(map(_equal, ours, theirs)):
+        if ours == [(array.dtype, array.shape, array.tobytes()) for array in results[other]]:
             return other
-    pairs = zip(ours, results["aot_eager"], strict=False)
+    pairs = zip(results["aliasproof"], results["aot_eager"], strict=False)
     return f"differs by {max(float(np.abs(one - other).max()) for one, other in pairs):.0e}"
-
-
-def _equal(one: Array, other: Array) -> bool:
-    return (
-        one.dtype == other.dtype and one.shape == other.shape and one.tobytes() == other.tobytes()
-    )
 
 
 def _ratio(figures: Mapping[str, float]) -> float:
