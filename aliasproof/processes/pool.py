@@ -89,9 +89,9 @@ class Pool:
         self._assign()
 
     @property
-    def pending(self) -> bool:
-        """Whether there are calls without an outcome."""
-        return bool(self._waiting) or any(member.call is not None for member in self._busy)
+    def pending(self) -> int:
+        """How many calls have no outcome yet."""
+        return len(self._waiting) + sum(member.call is not None for member in self._busy)
 
     def take(self) -> tuple[Hashable, Outcome]:
         """Wait for the next outcome of a call, and return it with the call's key."""

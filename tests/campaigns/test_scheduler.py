@@ -50,6 +50,12 @@ class FakePool:
         self.keys.append(call.key)
         self.futures.append(Future())
 
+    @property
+    def pending(self) -> int:
+        """Without isolated reductions, which have a pool of their own in a campaign."""
+        calls = zip(self.keys, self.scheduled, strict=True)
+        return sum(key is not None and type(it) is not IsolatedReduction for key, it in calls)
+
     def outcomes(self) -> Iterator[tuple[Hashable, Outcome]]:
         for number, future in enumerate(self.futures):
             if future.done() and self.keys[number] is not None:

@@ -191,8 +191,6 @@ class LocalWorkers:
     pool: Pool
     isolating: Pool
     _waiting: WaitingTasks = field(default_factory=WaitingTasks)
-    _running: dict[int, Work] = field(default_factory=dict)
-    _isolated: int = 0
 
     @classmethod
     def of(cls, plan: Plan, folder: RunFolder, note: Callable[[str], None]) -> LocalWorkers:
@@ -204,8 +202,6 @@ class LocalWorkers:
 
     def start(self, number: int, work: Work) -> None:
         if isinstance(work, IsolatedReduction):
-            self._running[number] = work
-            self._isolated += 1
             self.isolating.submit(RemoteCall(number, REDUCE, (work,)))
         else:
             self._waiting.put(number, work)
@@ -213,9 +209,8 @@ class LocalWorkers:
 
     def _fill(self) -> None:
         """Give the pool as many tasks as it has workers."""
-        while self._waiting and len(self._running) - self._isolated < self.workers:
+        while self._waiting and self.pool.pending < self.workers:
             number, work = self._waiting.pop()
-            self._running[number] = work
             function = EXAMINE_SHARD if isinstance(work, Shard) else REDUCE
             self.pool.submit(RemoteCall(number, function, (work,)))
 
@@ -223,8 +218,6 @@ class LocalWorkers:
         for pool in (self.pool, self.isolating):
             for number, outcome in pool.outcomes():
                 assert isinstance(number, int)
-                work = self._running.pop(number)
-                self._isolated -= isinstance(work, IsolatedReduction)
                 self._fill()  # before the result is yielded, so that no worker is idle
                 yield number, _result(outcome)
 

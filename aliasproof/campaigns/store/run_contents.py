@@ -16,16 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from aliasproof.campaigns.failure.finding import AnyFinding, finding_from_json
+from aliasproof.campaigns.failure.finding import AnyFinding
 from aliasproof.campaigns.store.run_folder import RunFolder
 from aliasproof.campaigns.store.run_view import RunReader, RunView
 from aliasproof.campaigns.store.store import EventLog, Store
-from aliasproof.campaigns.store.store_schema import (
-    MOST_BYTES,
-    connection_to_read,
-    require_form,
-    require_texts,
-)
 from aliasproof.ir.errors import UserError, did_you_mean, printable
 
 # --- finding states -------------------------------------------------------------------------------
@@ -154,9 +148,6 @@ def set_state(store: Store, finding: str, state: str, link: str, note: str) -> N
     store.events.note("triage", finding=finding, state=state, link=link)
 
 
-_FINDINGS = "SELECT identifier, finding, script, issue, confirmation FROM findings ORDER BY rowid"
-
-
 class KeptCase(NamedTuple):
     """A finding of a run, its state, its script and issue, and its folder for people.
 
@@ -191,8 +182,10 @@ class RunContents:
 def read_contents(folder: Path) -> RunContents:
     """Read a run. Raises `UserError` if the folder has no run, has not begun, or is damaged."""
     reader = RunReader.open(folder)
-    with contextlib.closing(reader), _store_to_read(folder) as store:
+    nowhere = EventLog(os.open(os.devnull, os.O_WRONLY))
+    with contextlib.closing(reader), contextlib.closing(nowhere):
         view = reader.view()
+        store = Store(folder, nowhere, reader.connection)
         try:
             cases = tuple(_cases(store))
             plans = store.all("SELECT plan, torch, elapsed FROM runs ORDER BY id")
@@ -212,37 +205,17 @@ def read_contents(folder: Path) -> RunContents:
             raise UserError(f"{store.file} cannot be read: {error}") from error
 
 
-@contextlib.contextmanager
-def _store_to_read(folder: Path) -> Iterator[Store]:
-    connection = connection_to_read(folder)
-    with contextlib.closing(connection):
-        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MOST_BYTES)
-        connection.execute("PRAGMA trusted_schema = OFF")
-        try:
-            require_form(connection, folder)
-        except sqlite3.Error as error:
-            raise UserError(f"{folder} cannot be read: {error}") from error
-        nowhere = EventLog(os.open(os.devnull, os.O_WRONLY))
-        with contextlib.closing(nowhere):
-            yield Store(folder, nowhere, connection)
-
-
 def _cases(store: Store) -> Iterator[KeptCase]:
     said = {each.finding: each for each in read_triage(store)}
-    for name, text, script, issue, confirmation in store.all(_FINDINGS):
-        store.checked(require_texts, script, issue)
-        finding = store.checked(finding_from_json, store.json_values(text), str(store.file))
-        shown = None if confirmation is None else store.json_values(confirmation)
-        folder = store.checked(_folder, store.file, str(name), finding, shown)
+    for finding, script, issue, shown, _ in store.findings():
+        folder = store.checked(_folder, store.file, finding, shown)
         ending = "" if shown is None else printable(str(shown.get("ending", "")))
-        state = said[printable(str(name))]
+        state = store.checked(said.__getitem__, printable(finding.identifier))
         yield KeptCase(finding, state, printable(script), printable(issue or ""), folder, ending)
 
 
-def _folder(
-    run: Path, name: str, finding: AnyFinding, confirmation: Mapping[str, Any] | None
-) -> Path:
-    files = RunFolder(run)
+def _folder(run: Path, finding: AnyFinding, confirmation: Mapping[str, Any] | None) -> Path:
+    files, name = RunFolder(run), finding.identifier
     if finding.latent:
         return files.suspicion_folder(name)
     confirmed = confirmation is not None and confirmation.get("shown")

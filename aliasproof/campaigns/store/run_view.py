@@ -141,7 +141,7 @@ class RunReader:
     """Reads the store of a run repeatedly. Shards that were counted are not read again."""
 
     folder: Path
-    _connection: sqlite3.Connection
+    connection: sqlite3.Connection
     _row: int = 0
     _programs: Counter[str] = field(default_factory=Counter)
     _violating: Counter[str] = field(default_factory=Counter)
@@ -155,13 +155,13 @@ class RunReader:
         return cls(folder, connection_to_read(folder))
 
     def close(self) -> None:
-        self._connection.close()
+        self.connection.close()
 
     def view(self) -> RunView:
         """The current state. Raises `UserError` if the store cannot be read."""
         holder = Holder.of(self.folder)  # first: if it ends now, its last rows are read
         try:
-            require_form(self._connection, self.folder / STORE)
+            require_form(self.connection, self.folder / STORE)
             return self._view(holder)
         except sqlite3.Error as error:
             raise UserError(f"{self.folder / STORE} cannot be read: {error}") from error
@@ -211,7 +211,7 @@ class RunReader:
         )
 
     def _all(self, statement: str, *values: object) -> list[Any]:
-        return self._connection.execute(statement, values).fetchall()
+        return self.connection.execute(statement, values).fetchall()
 
 
 def _finding_so_far(identifier: str, target: str, state: str, kind: str, times: int) -> FoundSoFar:

@@ -34,7 +34,6 @@ from aliasproof.campaigns.failure.finding import (
 from aliasproof.campaigns.store.plan import Plan
 from aliasproof.campaigns.store.store_schema import (
     DAMAGE,
-    MOST_BYTES,
     NAME,
     SCHEMA,
     TABLES,
@@ -130,8 +129,6 @@ class Store:
     def open(cls, folder: Path) -> Store:
         """Open or create the store of a folder. Raises `UserError` if it has another form."""
         connection = sqlite3.connect(folder / NAME, isolation_level=None)
-        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MOST_BYTES)
-        connection.execute("PRAGMA trusted_schema = OFF")
         require_form(connection, folder / NAME)
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")

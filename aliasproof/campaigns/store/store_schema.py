@@ -69,8 +69,10 @@ def connection_to_read(folder: Path) -> sqlite3.Connection:
 def require_form(connection: sqlite3.Connection, file: Path) -> None:
     """Raises `UserError` if a store has another version, lacks a table, or has what runs as code.
 
-    A new store has no table, and version 0.
+    A new store has no table, and version 0. The connection then reads no value that is too large.
     """
+    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MOST_BYTES)
+    connection.execute("PRAGMA trusted_schema = OFF")
     try:
         schema = connection.execute("SELECT name, type FROM sqlite_master").fetchall()
     except UnicodeDecodeError as error:  # SQLite's message quotes the file
