@@ -80,6 +80,11 @@ class ViewRow:
         more = len(self.spans) - len(ends)
         return f"bytes {', '.join(ends)}{f' and {more} more runs' if more else ''}"
 
+    @property
+    def label(self) -> str:
+        """The row in words, for a screen reader."""
+        return f"{self.name or 'a call'} {'writes' if self.writes else 'covers'} {self.described}"
+
 
 @dataclass(frozen=True, slots=True)
 class Strip:

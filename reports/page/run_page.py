@@ -211,8 +211,7 @@ MOST_TICKS = 8
 MOST_CELLS = 512  # the width of a picture; for a small storage, a cell is a byte
 
 
-@dataclass(frozen=True, slots=True)
-class Bar:
+class Bar(NamedTuple):
     """A rectangle: its left edge and width in cells; `partly` if it has gaps too small to draw."""
 
     left: int
@@ -220,23 +219,7 @@ class Bar:
     partly: bool
 
 
-@dataclass(frozen=True, slots=True)
-class PictureRow:
-    """A row of a strip: its bars, and the cells of the bytes that it shares."""
-
-    row: ViewRow
-    bars: tuple[Bar, ...]
-    marks: tuple[int, ...]
-
-    @property
-    def label(self) -> str:
-        """The row in words, for a screen reader."""
-        name = self.row.name or "a call"
-        return f"{name} {'writes' if self.row.writes else 'covers'} {self.row.described}"
-
-
-@dataclass(frozen=True, slots=True)
-class Tick:
+class Tick(NamedTuple):
     """A labelled byte on the axis: its cell, and its position in percent of the width."""
 
     byte: int
@@ -244,59 +227,44 @@ class Tick:
     percent: float
 
 
-@dataclass(frozen=True, slots=True)
-class StripPicture:
-    """A strip with the rows to draw, `cells` wide, and the ticks of its axis."""
-
-    strip: Strip
-    cells: int
-    rows: tuple[PictureRow, ...]
-    ticks: tuple[Tick, ...]
+def cells_of(strip: Strip) -> int:
+    """The width of the picture of a strip."""
+    return max(min(strip.nbytes, MOST_CELLS), 1)
 
 
-def strip_picture(strip: Strip) -> StripPicture:
-    cells = max(min(strip.nbytes, MOST_CELLS), 1)
-    rows = tuple(
-        PictureRow(row, tuple(_bars(row, strip.nbytes, cells)), _marks(row, strip, cells))
-        for row in strip.rows
-    )
-    return StripPicture(strip, cells, rows, tuple(_ticks(strip.nbytes, cells)))
-
-
-def _ticks(nbytes: int, cells: int) -> Iterator[Tick]:
+def ticks_of(strip: Strip) -> list[Tick]:
     """The first byte, some at multiples of a power of two, and the end."""
-    step = 1
+    nbytes, step = strip.nbytes, 1
     while nbytes > step * MOST_TICKS:
         step *= 2
     # A label needs room before the label of the end.
-    for byte in [*range(0, nbytes - step // 2, step), nbytes]:
-        share = byte / max(nbytes, 1)
-        yield Tick(byte, round(share * cells, 2), round(100 * share, 2))
+    shares = (
+        (byte, byte / max(nbytes, 1)) for byte in [*range(0, nbytes - step // 2, step), nbytes]
+    )
+    return [Tick(it, round(at * cells_of(strip), 2), round(100 * at, 2)) for it, at in shares]
 
 
-def _bars(row: ViewRow, nbytes: int, cells: int) -> Iterator[Bar]:
-    if not nbytes:
-        return
-    shares = [
-        0.0 if it == 0 else 1.0 if it > 0.999 else 0.5 for it in coverage(row.spans, nbytes, cells)
-    ]
-    left = 0
+def bars_of(row: ViewRow, strip: Strip) -> list[Bar]:
+    """The bytes of a row of a strip."""
+    bars, left = list[Bar](), 0
+    covered = coverage(row.spans, strip.nbytes, cells_of(strip))
+    shares = (0.0 if it == 0 else 1.0 if it > 0.999 else 0.5 for it in covered)
     for share, group in itertools.groupby(shares):
         width = len(list(group))
-        if share:
-            yield Bar(left, width, share < 1)
+        bars += [Bar(left, width, share < 1)] if share else []
         left += width
+    return bars
 
 
-def _marks(row: ViewRow, strip: Strip, cells: int) -> tuple[int, ...]:
-    """The cells of the bytes that this row shares with another row."""
+def marks_of(row: ViewRow, strip: Strip) -> list[int]:
+    """The cells of the bytes that a row shares with another row of its strip."""
 
     def covered(shared: SharedByte) -> bool:
         in_pair = row.writes or row.name in (shared.first, shared.second)
         return in_pair and any(first <= shared.byte < end for first, end in row.spans)
 
-    marked = (shared.byte * cells // strip.nbytes for shared in strip.shared if covered(shared))
-    return tuple(dict.fromkeys(marked))
+    marked = (it.byte * cells_of(strip) // strip.nbytes for it in strip.shared if covered(it))
+    return list(dict.fromkeys(marked))
 
 
 FILES = Path(__file__).parent
@@ -345,8 +313,10 @@ def _environment() -> Any:
         "clock": clock,
         "counted": counted,
         "marked_rows": lambda rows: [(place, *marked(one, other)) for place, one, other in rows],
-        "pictures": lambda strips: [strip_picture(it) for it in strips if it.aliased],
-        "single": lambda strips: [it for it in strips if not it.aliased],
+        "cells": cells_of,
+        "ticks": ticks_of,
+        "bars": bars_of,
+        "marks": marks_of,
         "web_address": is_web_address,
         "shortened": shortened,
         "evidence": _evidence,

@@ -13,12 +13,15 @@ from aliasproof.ir.errors import UserError
 from aliasproof.oracles.verdict import Violation
 from aliasproof.reports.page import run_page as page_module
 from aliasproof.reports.page.run_page import (
+    bars_of,
     by_target,
+    cells_of,
     kill_matrix,
     marked,
+    marks_of,
     op_coverage,
     run_page,
-    strip_picture,
+    ticks_of,
 )
 from aliasproof.reports.storage_strips import Strip, ViewRow
 from tests.reports.reported_findings import FINDING, HOSTILE, KNOWN, RAISING, REPORT, STRIPS
@@ -222,23 +225,23 @@ def test_equal_texts_have_no_mark():
 
 
 def test_a_picture_has_a_cell_per_byte_and_marks_where_a_byte_is_shared():
-    picture = strip_picture(STRIPS.strips[0])
-    assert picture.cells == 16
-    assert [(bar.left, bar.width, bar.partly) for bar in picture.rows[1].bars] == [(4, 12, False)]
-    assert [row.marks for row in picture.rows] == [(4,), (4,), (4,)]
-    assert [tick.byte for tick in picture.ticks] == [0, 2, 4, 6, 8, 10, 12, 14, 16]
+    strip = STRIPS.strips[0]
+    assert cells_of(strip) == 16
+    assert bars_of(strip.rows[1], strip) == [(4, 12, False)]
+    assert [marks_of(row, strip) for row in strip.rows] == [[4], [4], [4]]
+    assert [tick.byte for tick in ticks_of(strip)] == [0, 2, 4, 6, 8, 10, 12, 14, 16]
 
 
 def test_a_large_storage_is_drawn_in_part():
     row = ViewRow("v", "", "", ((0, 10), (5000, 10_000)))
-    picture = strip_picture(Strip("A", 10_000, (row,)))
-    assert [(bar.left, bar.partly) for bar in picture.rows[0].bars] == [(0, True), (256, False)]
+    bars = bars_of(row, Strip("A", 10_000, (row,)))
+    assert [(bar.left, bar.partly) for bar in bars] == [(0, True), (256, False)]
 
 
 def test_an_empty_storage_has_a_picture():
-    picture = strip_picture(Strip("A", 0, (ViewRow("v", "", "", ()),)))
-    assert picture.rows[0].bars == ()
-    assert picture.rows[0].label == "v covers no bytes"
+    row = ViewRow("v", "", "", ())
+    assert bars_of(row, Strip("A", 0, (row,))) == []
+    assert row.label == "v covers no bytes"
 
 
 def test_evidence_of_any_form_is_text():
