@@ -19,6 +19,7 @@ same seed. The databases need the package expecttest, which torch does not depen
 
 from __future__ import annotations
 
+import copy
 import functools
 import itertools
 import json
@@ -29,7 +30,7 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -58,7 +59,7 @@ from aliasproof.reference_pass.backend import aliasproof
 from aliasproof.reference_pass.exceptions import Refused
 from aliasproof.reference_pass.pipeline import pipeline
 from aliasproof.targets import gradients
-from aliasproof.targets.target import Build, Function
+from aliasproof.targets.target import Function
 from benchmarks.tables import Table
 
 DTYPES = (torch.float32, torch.int64, torch.complex64, torch.bool, torch.bfloat16)
@@ -68,16 +69,22 @@ _MOST_LISTED = 40  # samples considered per operator and dtype: some yield thous
 _MOST_ELEMENTS = 20_000  # per sample; larger ones test the kernel and not the passes
 
 
-class OfTensors:
+class SampleCall:
     """A function of the tensors in the arguments of a call. It returns a tensor, or a list.
 
-    `constants` are the indices of tensors that require no gradient: the buffers of a module.
+    `name` is for people, `trains` says whether there are gradients. `constants` are the indices of
+    tensors that require none: the buffers of a module.
     """
 
     def __init__(
-        self, function: Callable[..., Any], arguments: Any, constants: frozenset[int] = frozenset()
+        self,
+        name: str,
+        function: Callable[..., Any],
+        arguments: Any,
+        trains: bool,
+        constants: frozenset[int] = frozenset(),
     ) -> None:
-        self.function, self.constants = function, constants
+        self.name, self.function, self.trains, self.constants = name, function, trains, constants
         self.leaves, self.spec = pytree.tree_flatten(arguments)
         self.tensors = [leaf for leaf in self.leaves if isinstance(leaf, torch.Tensor)]
 
@@ -88,21 +95,12 @@ class OfTensors:
         result = self.function(*args, **kwargs)
         return result if isinstance(result, torch.Tensor) else pytree.tree_leaves(result)
 
-
-@dataclass(frozen=True, slots=True)
-class SampleCall:
-    """A function, its tensors, and a name for people. `trains` says whether it has gradients."""
-
-    name: str
-    function: OfTensors
-    tensors: Sequence[torch.Tensor]
-    trains: bool
-
     def in_layout(self, layout: str) -> SampleCall:
         """The same call on equal values, in the same layout or with other strides."""
-        if layout == "contiguous":
-            return self
-        return replace(self, tensors=[_transposed(tensor) for tensor in self.tensors])
+        call = copy.copy(self)
+        if layout == "transposed":
+            call.tensors = [_transposed(tensor) for tensor in self.tensors]
+        return call
 
 
 def _transposed(tensor: torch.Tensor) -> torch.Tensor:
@@ -161,16 +159,12 @@ def _samples(info: Any, dtype: torch.dtype) -> Iterator[list[SampleCall]]:
     in_place = info.get_inplace()
     for number, sample in enumerate(info.sample_inputs("cpu", dtype, requires_grad=False)):
         arguments = ((sample.input, *sample.args), sample.kwargs)
-        function = OfTensors(info.op, arguments)
-        if not _is_for_the_sweep(function.tensors):
-            continue
-        forms = [SampleCall(f"sample {number}", function, function.tensors, trains)]
+        forms = [SampleCall(f"sample {number}", info.op, arguments, trains)]
         if in_place is not None and not sample.broadcasts_input:
-            written = OfTensors(in_place, arguments)
             trained = trains and info.supports_inplace_autograd
-            name = f"sample {number} in place"
-            forms.append(SampleCall(name, written, written.tensors, trained))
-        yield forms
+            forms.append(SampleCall(f"sample {number} in place", in_place, arguments, trained))
+        if _is_for_the_sweep(forms[0].tensors):
+            yield forms
 
 
 def _modules(info: Any, dtype: torch.dtype) -> Iterator[list[SampleCall]]:
@@ -184,20 +178,17 @@ def _modules(info: Any, dtype: torch.dtype) -> Iterator[list[SampleCall]]:
             module = info.module_cls(*built.args, **built.kwargs).to(dtype).train(training)
             if any(map(is_lazy, module.parameters())):
                 module(*given.args, **given.kwargs)  # the module gets its parameters in a call
-            parameters, buffers = dict(module.named_parameters()), dict(module.named_buffers())
-            state = {
-                name: tensor.detach()
-                for name, tensor in itertools.chain(parameters.items(), buffers.items())
-            }
-            function = OfTensors(
+            parameters = dict(module.named_parameters())
+            state = parameters | dict(module.named_buffers())
+            call = SampleCall(
+                f"sample {number} in {'training' if training else 'eval'}",
                 functools.partial(torch.func.functional_call, module),
-                ((state, given.args, given.kwargs), {}),
+                (({name: it.detach() for name, it in state.items()}, given.args, given.kwargs), {}),
+                True,
                 frozenset(range(len(parameters), len(state))),
             )
-            if _is_for_the_sweep(function.tensors):
-                mode = "training" if training else "eval"
-                name = f"sample {number} in {mode}"
-                yield [SampleCall(name, function, function.tensors, trains=True)]
+            if _is_for_the_sweep(call.tensors):
+                yield [call]
 
 
 # --- other sizes ----------------------------------------------------------------------------------
@@ -272,9 +263,9 @@ def _by_dynamo(backend: Any, function: Function, sample: Tensors, *, dynamic: bo
     torch._dynamo.reset()
     calls: list[object] = []
 
-    def counting_backend(graph_module: torch.fx.GraphModule, inputs: Sequence[Any]) -> Any:
+    def counting_backend(graph_module: torch.fx.GraphModule, inputs: list[Any]) -> Any:
         calls.append(graph_module)
-        return backend(graph_module, inputs)
+        return torch._dynamo.lookup_backend(backend)(graph_module, inputs)
 
     compiled = torch.compile(function, backend=counting_backend, dynamic=dynamic or None)
 
@@ -289,15 +280,9 @@ def _by_dynamo(backend: Any, function: Function, sample: Tensors, *, dynamic: bo
     return run
 
 
-def _aot_eager(function: Function, sample: Tensors, *, dynamic: bool = False) -> Function:
-    backend = torch._dynamo.lookup_backend("aot_eager")
-    return _by_dynamo(backend, function, sample, dynamic=dynamic)
-
-
-def _aot_graphs(function: Function, sample: Tensors) -> Function:
-    """`aot_eager` with the options of our backend: the same graphs as the passes get."""
-    backend = aot_autograd(fw_compiler=boxed_nop, keep_inference_input_mutations=True)
-    return _by_dynamo(backend, function, sample, dynamic=False)
+def by(backend: Any, *, dynamic: bool = False) -> Compiler:
+    """`torch.compile` with this backend."""
+    return functools.partial(_by_dynamo, backend, dynamic=dynamic)
 
 
 def _trace_of_torch(function: Function, sample: Tensors) -> Function:
@@ -315,15 +300,6 @@ def _trace_of_torch(function: Function, sample: Tensors) -> Function:
     return run
 
 
-def with_gradients(compiler: Compiler) -> Compiler:
-    """The compiler for functions that also return gradients."""
-
-    def build(function: Function, sample: Tensors) -> Build:
-        return Build(compiler(function, sample), [])
-
-    return lambda function, sample: gradients.build(build, function, sample).function
-
-
 @dataclass(frozen=True, slots=True)
 class Mode:
     """A way to compile; `beside` are other ways, which show the bugs of torch itself.
@@ -339,17 +315,18 @@ class Mode:
     resizes: bool = False
 
 
-_BY_BACKEND: Compiler = functools.partial(_by_dynamo, aliasproof, dynamic=False)
+# `aot_eager` with the options of our backend: the same graphs as the passes get.
+_AOT_GRAPHS = aot_autograd(fw_compiler=boxed_nop, keep_inference_input_mutations=True)
 
 MODES = (
-    Mode("direct", _directly, (_aot_eager,)),
-    Mode("inference", _BY_BACKEND, (_aot_eager,)),
-    Mode("training", with_gradients(_BY_BACKEND), (with_gradients(_aot_graphs),), trains=True),
+    Mode("direct", _directly, (by("aot_eager"),)),
+    Mode("inference", by(aliasproof), (by("aot_eager"),)),
+    Mode("training", by(aliasproof), (by(_AOT_GRAPHS),), trains=True),
     Mode(
         "symbolic sizes",
         functools.partial(_directly, sizes="symbolic"),
         # A trace of torch, too, since Dynamo runs some modules in Python.
-        (functools.partial(_aot_eager, dynamic=True), _trace_of_torch),
+        (by("aot_eager", dynamic=True), _trace_of_torch),
         resizes=True,
     ),
 )
@@ -375,73 +352,65 @@ def outcome(call: SampleCall, mode: Mode) -> Outcome | None:
 def _outcome_on(call: SampleCall, tensors: Tensors, mode: Mode) -> Outcome | None:
     """The outcome on these tensors; the graph is traced for `call.tensors`."""
     step(EAGER_STEP)
-    function: Function = call.function
+    function: Function = call
     fresh: Callable[[], Tensors] = functools.partial(clone_inputs, tensors)
     sample: Callable[[], Tensors] = functools.partial(clone_inputs, call.tensors)
-    try:
-        if mode.trains:
-            function, fresh = gradients.conditions(function, fresh, None)
-            _, sample = gradients.conditions(call.function, sample, None)
-        compare = _Comparison(function, fresh, sample)
-        if (error := compare.eager.error) is not None:
-            return Outcome(SweepAnswer.EAGER_RAISES, type(error).__name__)
-        step(mode.name)
-        return compare.outcome(mode)
-    except Rejected as error:
-        # The message is about preconditions if no input requires a gradient, else about results.
-        return None if "require gradients" in str(error) else Outcome(SweepAnswer.NOT_DENSE)
 
-
-class _Comparison:
-    """One function on equal inputs, in eager and compiled."""
-
-    def __init__(
-        self, function: Function, fresh: Callable[[], Tensors], sample: Callable[[], Tensors]
-    ) -> None:
-        self.function, self.fresh, self.sample = function, fresh, sample
-        self.eager = self._eager()
-
-    def _eager(self) -> Observation:
+    def in_eager() -> Observation:
         torch.manual_seed(SEED)
-        return observe(self.function, self.fresh())
+        return observe(function, fresh())
 
-    def _observe_compiled(self, compiler: Compiler) -> Observation:
+    def compiled_by(compiler: Compiler) -> Observation:
         # Two sets of inputs, since a build may mutate the inputs that it traces with.
-        sample, inputs = self.sample(), self.fresh()
+        traced, inputs = sample(), fresh()
 
         def build_and_run(*tensors: torch.Tensor) -> object:
-            compiled = compiler(self.function, sample)
+            compiled = _built(compiler, function, traced)
             torch.manual_seed(SEED)
             return compiled(*tensors)
 
         return observe(build_and_run, inputs)
 
-    def outcome(self, mode: Mode) -> Outcome:
-        """Compare, and explain a difference."""
-        compiled = self._observe_compiled(mode.compiler)
-        if compiled.error is not None and (refused := refusal(compiled.error)) is not None:
+    try:
+        if mode.trains:
+            function, fresh = gradients.conditions(call, fresh, None)
+            _, sample = gradients.conditions(call, sample, None)
+        eager = in_eager()
+        if eager.error is not None:
+            return Outcome(SweepAnswer.EAGER_RAISES, type(eager.error).__name__)
+        step(mode.name)
+        compiled = compiled_by(mode.compiler)
+        if (refused := refusal(compiled.error)) is not None:
             return Outcome(SweepAnswer.REFUSED, _reason(str(refused)))
         if isinstance(compiled.error, _NotCompiledError):
             return Outcome(SweepAnswer.NOT_COMPILED)
-        violations = _violations(self.eager, compiled)
+        violations = _violations(eager, compiled)
         if not violations:
             return Outcome(SweepAnswer.RIGHT)
         shown = _evidence(violations[0], compiled.error)
-        if _violations(self.eager, self._eager()):
+        if _violations(eager, in_eager()):
             return Outcome(SweepAnswer.EAGER_DIFFERS, shown)
         torch.manual_seed(SEED)
         try:
-            observe_eager(self.function, self.fresh())
+            observe_eager(function, fresh())
         except Undefined as error:
             return Outcome(SweepAnswer.UNDEFINED, _reason(str(error)))
         step("aot_eager")
         for compiler in mode.beside:
-            others = _violations(self.eager, self._observe_compiled(compiler))
-            if _symptoms(violations) <= _symptoms(others):
+            if _symptoms(violations) <= _symptoms(_violations(eager, compiled_by(compiler))):
                 return Outcome(SweepAnswer.LIKE_AOT_EAGER, shown)
-        return Outcome(
-            SweepAnswer.CRASH if compiled.error is not None else SweepAnswer.WRONG, shown
-        )
+        answer = SweepAnswer.WRONG if compiled.error is None else SweepAnswer.CRASH
+        return Outcome(answer, shown)
+    except Rejected as error:
+        # The message is about preconditions if no input requires a gradient, else about results.
+        return None if "require gradients" in str(error) else Outcome(SweepAnswer.NOT_DENSE)
+
+
+def _built(compiler: Compiler, function: Function, sample: Tensors) -> Function:
+    if not isinstance(function, gradients.WithGradients):
+        return compiler(function, sample)
+    with torch.enable_grad():
+        return gradients.WithGradients(compiler(function.function, sample))
 
 
 def _violations(eager: Observation, other: Observation) -> list[Violation]:
@@ -584,8 +553,9 @@ def _swept(name: str, samples: int, pool: Pool) -> Swept:
         # Listing samples calls no pass, so an error is torch's, or of the sweep.
         text = f"{name}, its samples: {_failure_text(listed)}"
         return Swept(name, counts, refused, ((SweepAnswer.EAGER_RAISES, text),))
-    for sample, layout, mode in itertools.product(listed.value, LAYOUTS, MODES):
-        reply = pool.call(f"{MODULE}:call_outcome", sample, layout, mode.name, samples)
+    for (dtype, index, called), layout, mode in itertools.product(listed.value, LAYOUTS, MODES):
+        given = name, dtype, samples, index, layout, mode.name
+        reply = pool.call(f"{MODULE}:call_outcome", *given)
         if isinstance(reply, Returned):
             outcome = reply.value
         else:  # an error belongs to the sweep, since one of the passes is part of their outcome
@@ -598,25 +568,13 @@ def _swept(name: str, samples: int, pool: Pool) -> Swept:
         if outcome.answer == SweepAnswer.REFUSED:
             refused[mode.name, outcome.detail] += 1
         elif outcome.answer not in (SweepAnswer.RIGHT, SweepAnswer.EAGER_RAISES):
+            sample = f"{name} {str(dtype).removeprefix('torch.')} {called}"
             text = f"{sample}, {layout}, {mode.name}: {outcome.detail}"
             shown.append((outcome.answer, text))
     return Swept(name, counts, refused, tuple(shown))
 
 
 # --- the process that runs calls ------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """Identifies a call: an operator or module, a dtype, and the index among its calls."""
-
-    subject: str
-    dtype: str
-    index: int
-    called: str
-
-    def __str__(self) -> str:
-        return f"{self.subject} {self.dtype} {self.called}"
 
 
 def _failure_text(failure: Death | Raised) -> str:
@@ -637,18 +595,20 @@ def _calls(subject: str, dtype: torch.dtype, samples: int) -> Sequence[SampleCal
     return list(calls_of(subjects()[subject], dtype, samples))
 
 
-def listed_calls(subject: str, samples: int) -> list[Sample]:
-    """The calls of a subject; runs in the isolated process."""
+def listed_calls(subject: str, samples: int) -> list[tuple[torch.dtype, int, str]]:
+    """The calls of a subject: dtype, index and name of each; runs in the isolated process."""
     return [
-        Sample(subject, str(dtype).removeprefix("torch."), index, call.name)
+        (dtype, index, call.name)
         for dtype in dtypes_of(subjects()[subject])
         for index, call in enumerate(_calls(subject, dtype, samples))
     ]
 
 
-def call_outcome(sample: Sample, layout: str, mode: str, samples: int) -> Outcome | None:
+def call_outcome(
+    subject: str, dtype: torch.dtype, samples: int, index: int, layout: str, mode: str
+) -> Outcome | None:
     """The outcome of one call in one mode; runs in the isolated process."""
-    call = _calls(sample.subject, getattr(torch, sample.dtype), samples)[sample.index]
+    call = _calls(subject, dtype, samples)[index]
     chosen = next(candidate for candidate in MODES if candidate.name == mode)
     return outcome(call.in_layout(layout), chosen)
 

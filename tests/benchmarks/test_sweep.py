@@ -22,9 +22,7 @@ from benchmarks.sweep import (
     LAYOUTS,
     LIMITS,
     MODES,
-    OfTensors,
     Outcome,
-    Sample,
     SampleCall,
     SweepAnswer,
     SweepTable,
@@ -34,7 +32,6 @@ from benchmarks.sweep import (
     measure,
     outcome,
     subjects,
-    with_gradients,
 )
 
 pytest.importorskip("expecttest", reason="PyTorch's tests need it: make install")
@@ -68,8 +65,7 @@ def test_no_call_of_a_sample_is_wrong_or_crashes():
 
 
 def call_of(function, *tensors):
-    of_tensors = OfTensors(function, (tensors, {}))
-    return SampleCall("planted", of_tensors, of_tensors.tensors, trains=True)
+    return SampleCall("planted", function, (tensors, {}), trains=True)
 
 
 def answer_of(call, mode):
@@ -121,8 +117,8 @@ def test_a_wrong_gradient_shows():
 
     call, training = call_of(torch.exp, torch.ones(3)), MODES[2]
     assert answer_of(call, training) == SweepAnswer.RIGHT
-    wrong = with_gradients(lambda function, sample: Wrong.apply)
-    assert answer_of(call, planted(wrong, training)) == SweepAnswer.WRONG
+    wrong = planted(lambda function, sample: Wrong.apply, training)
+    assert answer_of(call, wrong) == SweepAnswer.WRONG
 
 
 def test_symbolic_sizes_run_at_other_sizes_than_traced():
@@ -171,7 +167,7 @@ def test_a_lost_guard_is_wrong_though_the_trace_of_torch_loses_it_too():
 def test_a_death_of_a_pass_is_a_crash_and_the_sweep_goes_on(monkeypatch):
     outcomes = iter(
         [
-            Returned([Sample("neg", "float32", 0, "sample 0")]),
+            Returned([(torch.float32, 0, "sample 0")]),
             Death("dies of signal 11", "direct"),
             Death("dies of signal 11", EAGER_STEP),
             *[Returned(Outcome(SweepAnswer.RIGHT))] * 6,
