@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import gcd
 
-import numpy as np
 import pytest
 import z3
 
@@ -19,11 +18,10 @@ from aliasproof.ir.errors import InternalError
 from aliasproof.ir.regions import Region, overlap
 from aliasproof.oracles import smt
 from aliasproof.oracles.smt import Disjoint, Unknown, Witness, decide
+from tests.ir.random_regions import ITEMSIZES, bytes_of, random_region
 
-MIDDLE = 1 << 17  # where the first region of a pair begins
 COUNT = 10_000  # of pairs in a chunk
 CHUNKS = 4
-ITEMSIZES = (1, 2, 4, 8, 16)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,31 +38,7 @@ class KnownPair:
 
 
 def every_byte(region: Region) -> set[int]:
-    found = np.arange(region.start, region.start + region.itemsize)
-    for size, stride in zip(region.sizes, region.strides, strict=True):
-        found = np.add.outer(np.arange(size) * stride, found)
-    return set(found.ravel().tolist())
-
-
-def random_region(draw: random.Random) -> Region:
-    """0-5 dims in any order.
-
-    A stride usually exceeds the extent of the smaller ones, with or without a gap. Sometimes it is
-    any number of bytes.
-    """
-    itemsize, dims = draw.choice(ITEMSIZES), draw.randint(0, 5)
-    most = (5, 5, 6, 5, 3, 2)[dims]
-    sizes = [draw.choice([0, *[draw.randint(1, most)] * 40]) for _ in range(dims)]
-    strides, extent = [], itemsize
-    for size in sizes:
-        gap = itemsize * draw.choice([0, 1, 2, 4, 12]) if draw.random() < 0.8 else 1
-        strides.append(draw.choice([*[extent + gap] * 10, 0, draw.randint(-40, 40)]))
-        extent += max(size - 1, 0) * abs(strides[-1])
-    order = draw.sample(range(dims), dims)
-    start = MIDDLE + draw.randint(0, 100)
-    return Region(
-        start, tuple(sizes[dim] for dim in order), tuple(strides[dim] for dim in order), itemsize
-    )
+    return set(bytes_of(region))
 
 
 def anywhere(draw: random.Random, a: Region) -> Region:
