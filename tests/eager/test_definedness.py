@@ -11,9 +11,6 @@ from aliasproof.eager import definedness
 from aliasproof.eager.definedness import Undefined, Watch
 from aliasproof.ir.devices import cpu_capability
 from aliasproof.ir.errors import InternalError
-from aliasproof.ir.execution import ProgramFunction
-from aliasproof.ir.program import Input, Instruction, Program, Ref, Storage
-from aliasproof.ir.values import input_tensors
 from aliasproof.oracles.observation import observe_eager
 
 aten = torch.ops.aten
@@ -292,23 +289,6 @@ def test_nothing_runs_once_a_call_is_undefined() -> None:
     with pytest.raises(Undefined):
         observe_eager(lambda x: x[1:].copy_(x[:-1]), [x])
     assert x.tolist() == [1, 2, 3, 4]
-
-
-def test_an_error_of_eager_is_an_observation() -> None:
-    observed, _ = observe_eager(lambda x: x.view(5), [vector()])
-    assert isinstance(observed.error, RuntimeError)
-    assert "shape '[5]' is invalid" in str(observed.error)
-
-
-def test_programs_are_watched_like_functions() -> None:
-    program = Program(
-        (Storage(torch.float32, 1),),
-        (Input("x", 0, torch.float32, (2,), (0,)),),
-        (Instruction("aten.add_.Tensor", (Ref("x"), Ref("x"))),),
-        (),
-    )
-    with pytest.raises(Undefined, match="overlaps itself"):
-        observe_eager(ProgramFunction(program), input_tensors(program))
 
 
 def test_a_mistake_in_the_watch_is_not_an_error_of_eager(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -182,7 +182,8 @@ def _other_end(scope: Scope) -> Statement:
 def _leaps(scope: Scope) -> Statement:
     """One turn of `_sums_within`: a leap extends the reached numbers of steps without a gap.
 
-    0 to `done` steps are reached. A leap of at most `done + 1` steps reaches 0 to `done + leap`.
+    0 to `done` steps are reached. A leap of at most `done + 1` steps reaches 0 to `done + leap`. So
+    does one turn of `_mask`: `done + 1` copies, or-ed with themselves shifted by `leap` copies.
     """
     done, leap, x = named(scope, "done leap x")
     # Without the leap, or with it once: the or of a bit set and its shift.
@@ -283,18 +284,6 @@ def _by_unit(scope: Scope) -> Statement:
     return Statement([unit >= 1, item >= 1, other_item >= 1], [differ(shared, in_units)])
 
 
-def _doubling(scope: Scope) -> Statement:
-    """One turn of `_mask`: a shift by at most `done` copies leaves no gap.
-
-    `done` copies, or-ed with themselves shifted by `step` copies, are `done + step` copies.
-    """
-    done, step, x = named(scope, "done step x")
-    copied = either(every(x >= 0, x < done), every(x >= step, x < done + step))
-    return Statement(
-        [done >= 1, step >= 1, step <= done], [differ(copied, every(x >= 0, x < done + step))]
-    )
-
-
 REGION_LEMMAS: dict[str, Lemma] = {
     # `overlap`: one ends where the other begins, or before: disjoint.
     "touching intervals": {"reach": _reach_of_a_dim, "apart": _touching},
@@ -314,7 +303,8 @@ REGION_LEMMAS: dict[str, Lemma] = {
     "choices": {"all": _choices},
     # `_search`: counted from the largest sum: the same answer.
     "other end": {"all": _other_end},
-    # `_sums_within`: leaps of 1, 2, 4, ... and a rest make every number of steps.
+    # `_sums_within`, and `_mask` of the reference pass: leaps of 1, 2, 4, ... and a rest make every
+    # number of steps.
     "leaps": {"all": _leaps},
     # `overlaps_itself`, and `_nested` of the reference pass: each stride is as long as all dims
     # below: no two elements share a byte.
@@ -326,6 +316,4 @@ REGION_LEMMAS: dict[str, Lemma] = {
     "dense": {"every": _dense, "once": _dense_once},
     # `_masks` of the reference pass: all divided by a common unit: the same answer.
     "common unit": {"all": _by_unit},
-    # `_mask` of the reference pass: shifts by 1, 2, 4, ... and a rest make every copy.
-    "doubling": {"all": _doubling},
 }

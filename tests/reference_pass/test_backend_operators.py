@@ -192,15 +192,6 @@ def test_floats_with_dynamic_sizes(function):
         assert torch.equal(compiled(x, number), expected)
 
 
-def test_modules_with_floats_and_dynamic_sizes():
-    model = nn.Sequential(nn.BatchNorm1d(3), nn.Dropout(0.5)).eval()
-    with torch.no_grad():
-        compiled = torch.compile(model, backend=aliasproof, dynamic=True)
-        for size in (4, 5):
-            x = torch.arange(3.0 * size).view(size, 3)
-            assert torch.equal(compiled(x), model(x))
-
-
 def jagged(*lengths: int) -> Tensor:
     rows = [torch.arange(3.0 * length).view(length, 3) for length in lengths]
     return torch.nested.nested_tensor(rows, layout=torch.jagged)

@@ -4,7 +4,6 @@ import copy
 
 import pytest
 import torch
-from torch import fx
 
 from aliasproof.reference_pass import (
     Refused,
@@ -15,6 +14,7 @@ from aliasproof.reference_pass import (
     remove_noops,
 )
 from aliasproof.reference_pass.planning.timeline import footprint
+from tests.reference_pass.graphs import X, graph_of
 from tests.reference_pass.scene import assert_alike
 
 aten = torch.ops.aten
@@ -139,11 +139,9 @@ def test_a_pass_in_between_may_make_a_mark_wrong():
 
 
 def test_a_mark_of_a_mutating_operator_is_refused():
-    graph = fx.Graph()
-    x = graph.placeholder("x")
-    graph.output(graph.call_function(call_in_place, (aten.add_.Tensor, (0,), x, 1)))
+    graph = graph_of((call_in_place, aten.add_.Tensor, (0,), X, 1))
     with pytest.raises(Refused, match="not a call of a functional operator"):
-        plan_memory(fx.GraphModule(torch.nn.Module(), graph), torch.ones(2))
+        plan_memory(graph, torch.ones(2))
 
 
 def test_planning_leaves_a_copy_of_the_marked_graph_alone():

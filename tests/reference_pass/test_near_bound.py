@@ -20,6 +20,7 @@ from aliasproof.generators.strategies import sample
 from aliasproof.ir.eager_call import tensors_in
 from aliasproof.ir.execution import as_graph
 from aliasproof.ir.program import Program
+from aliasproof.ir.regions import Region
 from aliasproof.ir.values import input_tensors
 from aliasproof.reference_pass.exceptions import Refused
 from aliasproof.reference_pass.memory_plan import plan_memory
@@ -34,14 +35,10 @@ Bytes = frozenset[int]
 
 def bytes_of(value: torch.Tensor) -> Bytes:
     """The bytes of its storage that a tensor shows."""
-    first = torch.arange(value.untyped_storage().nbytes()).as_strided(
-        value.shape,
-        [stride * value.itemsize for stride in value.stride()],
-        value.storage_offset() * value.itemsize,
-    )
-    return frozenset(
-        byte + more for byte in first.flatten().tolist() for more in range(value.itemsize)
-    )
+    item = value.itemsize
+    strides = tuple(stride * item for stride in value.stride())
+    region = Region(int(value.storage_offset()) * item, tuple(value.shape), strides, item)
+    return frozenset(region.addresses().tolist())
 
 
 def storage(value: Any) -> int:

@@ -8,6 +8,7 @@ import torch
 from aliasproof.reference_pass.backend import aliasproof
 from aliasproof.reference_pass.backend.observed_run import difference
 from aliasproof.reference_pass.eager import fake_corrections, real_runs
+from tests.reference_pass.scene import assert_alike
 
 aten = torch.ops.aten
 
@@ -40,20 +41,8 @@ def shows_memory(x, y):
     return z + 1, z.reshape(-1).add_(1), torch.rand(2)
 
 
-def outcome(function, rows=3):
-    x, y = torch.arange(rows * 4.0).view(rows, 4), torch.zeros(rows, 4)
-    torch.manual_seed(0)
-    results = function(x, y)
-    return [x, y, *results], [result.stride() for result in results]
-
-
 def assert_as_eager(compiled, function, rows=3):
-    (values, strides), (expected, expected_strides) = (
-        outcome(compiled, rows),
-        outcome(function, rows),
-    )
-    assert all(map(torch.equal, values, expected))
-    assert strides == expected_strides
+    assert_alike(compiled, function, torch.arange(rows * 4.0).view(rows, 4), torch.zeros(rows, 4))
 
 
 @pytest.mark.parametrize("dynamic", [False, True])
@@ -67,7 +56,7 @@ def test_a_wrong_fake_kernel_is_observed_in_the_first_call(dynamic, caplog):
 
 def test_what_is_observed_is_compiled_for():
     compiled = torch.compile(shows_memory, backend=aliasproof)
-    outcome(compiled)
+    compiled(torch.ones(3, 4), torch.zeros(3, 4))
     assert torch.ops.observed.turned.default in real_runs._NOTED
     torch._dynamo.reset()
     again = torch.compile(shows_memory, backend=aliasproof)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
 import inspect
 import itertools
 from collections.abc import Callable
@@ -667,12 +668,7 @@ def test_planning_never_needs_more_than_reinplacing():
 
 def chain(*ops):
     """A graph that applies each op to the result of the previous one, and returns the last."""
-    graph = fx.Graph()
-    value = graph.placeholder("x")
-    for op in ops:
-        value = graph.call_function(op, (value,))
-    graph.output(value)
-    return fx.GraphModule(torch.nn.Module(), graph)
+    return fx.symbolic_trace(lambda x: functools.reduce(lambda value, op: op(value), ops, x))
 
 
 @pytest.mark.parametrize(

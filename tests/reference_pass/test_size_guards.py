@@ -219,12 +219,8 @@ def test_where_a_view_is_tried_out_the_storage_stays():
 
 
 def test_a_graph_in_which_a_tensor_is_copied_to_itself_has_symbols_too():
-    graph = fx.Graph()
-    x = graph.placeholder("x")
-    graph.output(graph.call_function(torch.ops.aten.copy_.default, (x, x)))
-    mode = FakeTensorMode(shape_env=ShapeEnv())
-    compiled = pipeline(fx.GraphModule({}, graph), mode.from_tensor(counted(3).expand(2, 3)))
-    given = counted(3).expand(2, 3)
+    graph, given = fx.symbolic_trace(lambda x: aten.copy_.default(x, x)), counted(3).expand(2, 3)
+    compiled = pipeline(graph, FakeTensorMode(shape_env=ShapeEnv()).from_tensor(given))
     assert torch.equal(compiled(given), given)
 
 
