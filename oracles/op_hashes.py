@@ -23,7 +23,8 @@ import torch
 from torch._ops import OpOverload
 from torch.utils import _pytree as pytree
 
-from aliasproof.eager.rounding import ANY_ZERO, readable, rounding_name, rounds_alike
+from aliasproof.eager.op_properties import KernelTrait, traits_of
+from aliasproof.eager.rounding import readable, rounding_name, rounds_alike
 from aliasproof.eager.uninitialised import ALLOCATES
 from aliasproof.ir.custom_operators import NAMESPACE, READS_AGAIN
 from aliasproof.ir.eager_call import tensors_in
@@ -440,7 +441,7 @@ class OpHashes:
             return False
         if not rounds_alike(op, [*read, *results]):
             return False
-        zeros_differ = rounding_name(op) in ANY_ZERO
+        zeros_differ = KernelTrait.ANY_ZERO in traits_of(rounding_name(op))
         return all(_has_one_form(tensor, zeros_differ=zeros_differ) for tensor in results)
 
     def _hashes_of_move(

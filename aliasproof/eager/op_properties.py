@@ -206,6 +206,6 @@ ROWS = (
 PROPERTIES = {name: row for row in ROWS for name in row.names.split()}
 
 
-def names_with(traits: KernelTrait) -> frozenset[str]:
-    """The ops that have one of these properties."""
-    return frozenset(name for name, row in PROPERTIES.items() if row.traits & traits)
+def traits_of(name: str) -> KernelTrait:
+    """The traits of an op; none if it has no row."""
+    return PROPERTIES[name].traits if name in PROPERTIES else KernelTrait(0)

@@ -15,7 +15,7 @@ import torch
 from torch._ops import OpOverload
 from torch.utils._pytree import tree_map
 
-from aliasproof.eager.op_properties import KernelTrait, names_with
+from aliasproof.eager.op_properties import KernelTrait, traits_of
 from aliasproof.ir.custom_operators import NAMESPACE
 from aliasproof.ir.eager_call import EagerCall, tensors_in
 from aliasproof.ir.schemas import Kind
@@ -29,10 +29,11 @@ def moves(op: OpOverload, tensors: Sequence[torch.Tensor]) -> bool:
     }
     # Resolving a lazy conjugate or negative bit may change the sign of a NaN.
     lazy = any(tensor.is_conj() or tensor.is_neg() for tensor in tensors)
-    name = rounding_name(op)
-    if name in CHANGES_NANS_IN_SHORT_DTYPES and numbers & {torch.bfloat16, torch.float16}:
+    traits = traits_of(rounding_name(op))
+    in_short = bool(numbers & {torch.bfloat16, torch.float16})
+    if KernelTrait.CHANGES_NANS_IN_SHORT_DTYPES in traits and in_short:
         return False
-    return name in MOVES and len(numbers) <= 1 and not lazy
+    return KernelTrait.MOVES in traits and len(numbers) <= 1 and not lazy
 
 
 def rounds_alike(op: OpOverload, tensors: Sequence[torch.Tensor]) -> bool:
@@ -45,11 +46,11 @@ def rounds_alike(op: OpOverload, tensors: Sequence[torch.Tensor]) -> bool:
     if op.namespace == NAMESPACE:  # our operators copy and add, whatever their names are
         return True
     rounding = [tensor for tensor in tensors if tensor.is_floating_point() or tensor.is_complex()]
-    name = rounding_name(op)
-    if name in ONE_ROUNDING:
+    traits = traits_of(rounding_name(op))
+    if KernelTrait.ONCE in traits:
         return not any(tensor.is_complex() for tensor in rounding)
     # An op without a row may round in any way, so its values are compared with a tolerance.
-    return name in NO_ROUNDING or not rounding
+    return bool(traits & (KernelTrait.MOVES | KernelTrait.EXACT)) or not rounding
 
 
 def rounds_again(arguments: Mapping[str, Any]) -> bool:
@@ -68,21 +69,6 @@ def rounding_name(op: OpOverload) -> str:
     """The name of an op in the table of properties; all its overloads and forms share it."""
     name: str = op.overloadpacket.__name__
     return name.removeprefix("_foreach_").rstrip("_")
-
-
-ONE_ROUNDING = names_with(KernelTrait.ONCE)
-MOVES = names_with(KernelTrait.MOVES)
-NO_ROUNDING = names_with(KernelTrait.MOVES | KernelTrait.EXACT)
-ANY_ZERO = names_with(KernelTrait.ANY_ZERO)
-ADDS_IN_ANY_ORDER = names_with(KernelTrait.ADDS_IN_ANY_ORDER)
-CANCELS_IN_SHORT_DTYPES = names_with(KernelTrait.CANCELS_IN_SHORT_DTYPES)
-CHANGES_NANS_IN_SHORT_DTYPES = names_with(KernelTrait.CHANGES_NANS_IN_SHORT_DTYPES)
-MULTIPLIES = names_with(KernelTrait.MULTIPLIES | KernelTrait.ADDS_IN_ANY_ORDER)
-OVERFLOWS_EARLY = names_with(KernelTrait.OVERFLOWS_EARLY)
-MAY_DROP_NAN = names_with(KernelTrait.MAY_DROP_NAN)
-MAY_SKIP_ZEROS = names_with(KernelTrait.MAY_SKIP_ZEROS)
-READS_ZERO_SIGN = names_with(KernelTrait.READS_ZERO_SIGN)
-JUMPS = names_with(KernelTrait.JUMPS)
 
 
 # --- narrow dtypes --------------------------------------------------------------------------------
@@ -213,7 +199,7 @@ def rounds_a_number(call: EagerCall) -> bool:
     """
     tensors = [*call.only_read, *call.written]
     narrow = {tensor.dtype for tensor in tensors if tensor.dtype in NARROW}
-    if not narrow or rounding_name(call.op) in MOVES:
+    if not narrow or KernelTrait.MOVES in traits_of(rounding_name(call.op)):
         return False
     numbers = [call.arguments[name] for name in _number_arguments(call.op)]
     wider = [

@@ -11,18 +11,9 @@ import torch
 from torch._ops import OpOverload
 from torch.multiprocessing.reductions import StorageWeakRef
 
+from aliasproof.eager.op_properties import KernelTrait, traits_of
 from aliasproof.eager.rounding import (
-    ADDS_IN_ANY_ORDER,
-    ANY_ZERO,
-    CANCELS_IN_SHORT_DTYPES,
-    JUMPS,
-    MAY_DROP_NAN,
-    MAY_SKIP_ZEROS,
-    MOVES,
-    MULTIPLIES,
     NO_ARGUMENTS,
-    OVERFLOWS_EARLY,
-    READS_ZERO_SIGN,
     STEPS,
     Arguments,
     FusedRounding,
@@ -204,6 +195,7 @@ class Rounding:
             self._note_view(op, read, made)
             return
         name = rounding_name(op)
+        traits = traits_of(name)
         steps = name in STEPS and not self._magnified  # then all kernels are on one side
         starts = not steps and (factor or not rounds_alike(op, [*read, *made]))
         self.first = self.first or (str(op) if starts else None)
@@ -212,9 +204,9 @@ class Rounding:
         inexact = starts or (self.inexact.any(read) and not steps)
         bits = self._magnified or self.bits.any(read)
         if inexact and any(not (it.is_floating_point() or it.is_complex()) for it in made):
-            bits = bits or self._near_jump("trunc" if name in MOVES else name, read)
+            bits = bits or self._near_jump("trunc" if KernelTrait.MOVES in traits else name, read)
         computed = factor or not moves(op, [*read, *made])
-        signs = name in ANY_ZERO or self.zero_signs.any(read)
+        signs = KernelTrait.ANY_ZERO in traits or self.zero_signs.any(read)
         for tensor in made:
             if inexact:
                 self.inexact.add(tensor)
@@ -274,31 +266,37 @@ class Rounding:
         of the zero. The floor of a number near 2 is 1 or 2. `expm1` of a complex infinity depends
         on its parts.
         """
-        if name in CANCELS_IN_SHORT_DTYPES and any(tensor.itemsize == 2 for tensor in read):
+        traits = traits_of(name)
+        in_short = any(tensor.itemsize == 2 for tensor in read)
+        if KernelTrait.CANCELS_IN_SHORT_DTYPES in traits and in_short:
             return True
         complex_ = any(tensor.is_complex() for tensor in read)
-        orders = factor or name in ADDS_IN_ANY_ORDER or (complex_ and name in MULTIPLIES)
-        inexact = self.inexact.any(read)
+        multiplies = bool(traits & (KernelTrait.MULTIPLIES | KernelTrait.ADDS_IN_ANY_ORDER))
+        orders = factor or KernelTrait.ADDS_IN_ANY_ORDER in traits or (complex_ and multiplies)
+        inexact, computes = self.inexact.any(read), KernelTrait.MOVES not in traits
         read = drop_masked(name, read, arguments)
-        if (orders or (inexact and name not in MOVES)) and huge_counts(name, read):
+        if (orders or (inexact and computes)) and huge_counts(name, read):
             return True
-        if name in OVERFLOWS_EARLY and any(map(_near_overflow_of_exp, read)):
+        if KernelTrait.OVERFLOWS_EARLY in traits and any(map(_near_overflow_of_exp, read)):
             return True
-        if name not in MOVES and any(
+        if computes and any(
             tensor.is_complex() and tensor in self.computed and any_is(tensor, _is_not_finite)
             for tensor in read
         ):
             return True
+        jumps = KernelTrait.JUMPS in traits
         # A number that is rounded first can be on the other side of the jump. The factor of `round`
         # is a power of ten, and all kernels of eager divide by it.
-        if name in JUMPS and factor and name != "round":
+        if jumps and factor and name != "round":
             return True
-        if name in JUMPS and inexact and self._near_jump(name, read, arguments):
+        if jumps and inexact and self._near_jump(name, read, arguments):
             return True
-        skips = name in MAY_SKIP_ZEROS | MAY_DROP_NAN or (complex_ and name in READS_ZERO_SIGN)
-        if skips or (inexact and name in MULTIPLIES):
+        reads_sign = KernelTrait.READS_ZERO_SIGN in traits
+        skips = bool(traits & (KernelTrait.MAY_SKIP_ZEROS | KernelTrait.MAY_DROP_NAN))
+        skips = skips or (complex_ and reads_sign)
+        if skips or (inexact and multiplies):
             return any(any_is(tensor, _is_not_finite) for tensor in read)
-        return name in READS_ZERO_SIGN and any(
+        return reads_sign and any(
             any_is(tensor, _is_zero)
             for tensor in read
             if tensor in self.zero_signs or tensor in self.inexact
