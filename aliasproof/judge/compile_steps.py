@@ -22,6 +22,7 @@ from unittest import mock
 
 import torch
 from torch import fx
+from torch._functorch._aot_autograd.utils import make_boxed_func
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
@@ -347,17 +348,7 @@ def replaying(graphs: Mapping[str, fx.GraphModule]) -> Iterator[None]:
 
 def _eager(given: fx.GraphModule | None) -> Callable[..., Any]:
     """A compiler that runs a graph as it is, or runs the given one instead."""
-
-    def compiled(graph: fx.GraphModule, _: object) -> Callable[[list[Any]], Any]:
-        module = graph if given is None else given
-
-        def run(args: list[Any]) -> Any:
-            return module.forward(*args)
-
-        run._boxed_call = True  # type: ignore[attr-defined]
-        return run
-
-    return compiled
+    return lambda graph, _: make_boxed_func((graph if given is None else given).forward)
 
 
 # --- choosable ------------------------------------------------------------------------------------
