@@ -20,6 +20,7 @@ from torch.utils import _pytree as pytree
 
 from aliasproof.ir.devices import finish
 from aliasproof.ir.errors import OutOfMemory, Rejected
+from aliasproof.ir.execution import keep_random_state
 from aliasproof.ir.values import clone_inputs
 from aliasproof.judge.python_case import numbers_for
 from aliasproof.oracles.judge import Judgement
@@ -48,7 +49,6 @@ from aliasproof.running_model.graph_call import (
     GraphFunction,
     GraphRun,
     Overwritten,
-    RandomState,
     Tangents,
     end_of,
     histories,
@@ -161,7 +161,10 @@ class CheckedGraph:
             return self.eager(*args)
         started = time.perf_counter()
         try:
-            call, before = GraphCall.of(args, self.counts.calls), _Before.of(args)
+            call = GraphCall.of(args, self.counts.calls)
+            tensors = [value for value in args if isinstance(value, torch.Tensor)]
+            eager = Observation(tensors, [tensor.detach() for tensor in tensors])
+            ends = list(map(end_of, tensors))  # before the call
         except (Exception, OutOfMemory) as error:  # noqa: BLE001 - the model must not stop
             self.counts.leave_out(_failure(error))
             return self.eager(*args)
@@ -171,10 +174,11 @@ class CheckedGraph:
         except Exception as error:  # an error of the model, too
             self.counts.leave_out(f"eager raises {type(error).__name__}")
             raise
-        finish(before.tensors)
+        finish(tensors)
         ended = time.perf_counter()
         try:
-            self._check(call, before, outputs)
+            eager.outputs = pytree.tree_leaves(outputs)
+            self._check(call, eager, ends)
         finally:
             spent = time.perf_counter() - started
             self.counts.spend(call.number, model=ended - middle, checking=spent - ended + middle)
@@ -197,19 +201,16 @@ class CheckedGraph:
     @contextmanager
     def _keep_model_running(self) -> Iterator[None]:
         """Compare in this context: errors do not stop the model, except reported differences."""
-        after = RandomState.now()
-        try:
-            yield
-        except GraphDiffers:
-            raise
-        except (Exception, OutOfMemory) as error:  # noqa: BLE001 - see above
-            self.counts.leave_out(_failure(error))
-        finally:
-            after.restore()
+        with keep_random_state():
+            try:
+                yield
+            except GraphDiffers:
+                raise
+            except (Exception, OutOfMemory) as error:  # noqa: BLE001 - see above
+                self.counts.leave_out(_failure(error))
 
-    def _check(self, call: GraphCall, before: _Before, outputs: object) -> None:
+    def _check(self, call: GraphCall, eager: Observation, ends: Sequence[End]) -> None:
         with self._keep_model_running():
-            eager = Observation(before.tensors, before.views, pytree.tree_leaves(outputs))
             with self._named(FORWARD):
                 run = self._run_target(call)
             trace = KnownRounding.on(eager, self._places.get(FORWARD, {}))
@@ -217,7 +218,7 @@ class CheckedGraph:
             self.counts.documented += len(judgement.documented)
             reported = self._is_settled(FORWARD, judgement)
             reason = None if reported else self._look(call, None)
-            ours = histories(eager, before.ends)
+            ours = histories(eager, ends)
             if self._may_compare_gradients():
                 reason = self._compare_histories(call, eager, ours, run) or reason
             self.counts.judge(FORWARD, reason)
@@ -332,21 +333,6 @@ class CheckedGraph:
         if key not in self._wide:
             self._wide[key] = self.target.compile_wide(self.module, self.eager, given)
         return self._wide[key]
-
-
-@dataclass(frozen=True, slots=True)
-class _Before:
-    """The tensors among the arguments of a call, before the call."""
-
-    tensors: Sequence[torch.Tensor]
-    views: Sequence[torch.Tensor]
-    ends: Sequence[End]
-
-    @classmethod
-    def of(cls, args: Sequence[object]) -> _Before:
-        tensors = [value for value in args if isinstance(value, torch.Tensor)]
-        ends = [end_of(tensor) for tensor in tensors]
-        return cls(tensors, [tensor.detach() for tensor in tensors], ends)
 
 
 def _version(tensor: torch.Tensor) -> int:

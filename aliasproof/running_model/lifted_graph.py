@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import fx
 from torch.fx.node import map_aggregate
+from torch.utils import _pytree as pytree
 from torch.utils.checkpoint import checkpoint
 
 from aliasproof.judge.rounding_control import wide_argument
@@ -190,7 +191,7 @@ def place_names(graph: fx.Graph) -> dict[str, str]:
         names[f"input {tensors}"] = f"input '{_input_name(node)}'"
         tensors += 1
     outputs = graph.output_node().args[0]
-    for index, output in enumerate(_leaves(outputs)):
+    for index, output in enumerate(pytree.tree_leaves(outputs)):
         if isinstance(output, fx.Node):
             frame = _frame(output)
             at = "" if frame is None else f", {Path(frame[0]).name}:{frame[1]}"
@@ -202,12 +203,6 @@ def is_number(placeholder: fx.Node) -> bool:
     """Whether this input of a graph is a number: a size that may change."""
     value = placeholder.meta.get("example_value", placeholder.meta.get("val"))
     return value is not None and not hasattr(value, "untyped_storage")
-
-
-def _leaves(value: object) -> list[object]:
-    if isinstance(value, (list, tuple)):
-        return [leaf for element in value for leaf in _leaves(element)]
-    return [value]
 
 
 def _input_name(node: fx.Node) -> str:
