@@ -24,7 +24,7 @@ from torch._ops import OpOverload
 from torch.utils import _pytree as pytree
 
 from aliasproof.eager.op_properties import KernelTrait, traits_of
-from aliasproof.eager.rounding import readable, rounding_name, rounds_alike
+from aliasproof.eager.rounding import is_inexact, readable, rounding_name, rounds_alike
 from aliasproof.eager.uninitialised import ALLOCATES
 from aliasproof.ir.custom_operators import NAMESPACE, READS_AGAIN
 from aliasproof.ir.eager_call import tensors_in
@@ -278,9 +278,12 @@ def shared_with_written(op: OpOverload, given: Mapping[str, Any]) -> list[tuple[
     """
     if op.namespace in TORCH or not facts(op).writes:
         return []
-    if op.namespace == NAMESPACE and _reads_first(op):
+    written = [op._schema.arguments[index] for index in facts(op).writes]
+    in_lists = any("List" in str(argument.type) for argument in written)
+    reads_first = len(written) == 1 and not in_lists and str(op) not in READS_AGAIN
+    if op.namespace == NAMESPACE and reads_first:
         return []
-    names = {op._schema.arguments[index].name for index in facts(op).writes}
+    names = {argument.name for argument in written}
     operands = [
         (name in names, tensor) for name, value in given.items() for tensor in tensors_in(value)
     ]
@@ -297,12 +300,6 @@ def shared_with_written(op: OpOverload, given: Mapping[str, Any]) -> list[tuple[
         return []
     bytes_shared = _hash_of_bytes([operands[index][1] for index in sharing])
     return [("shares", (sharing, bytes_shared))]
-
-
-def _reads_first(op: OpOverload) -> bool:
-    written = [op._schema.arguments[index] for index in facts(op).writes]
-    in_lists = any("List" in str(argument.type) for argument in written)
-    return len(written) == 1 and not in_lists and str(op) not in READS_AGAIN
 
 
 def _share(one: torch.Tensor, other: torch.Tensor) -> bool:
@@ -367,7 +364,7 @@ def _name(op: OpOverload) -> str:
 def _is_whole(value: Any) -> TypeGuard[torch.Tensor]:
     """True for a tensor of integers or bools."""
     is_tensor = isinstance(value, torch.Tensor)
-    return is_tensor and not (value.is_floating_point() or value.is_complex())
+    return is_tensor and not is_inexact(value)
 
 
 # --- op hashes ------------------------------------------------------------------------------------
@@ -560,8 +557,9 @@ class OpHashes:
     ) -> list[Array | None]:
         key = self.opaque_key(op, given)
         # A kernel adds in int64. When the result is cut to the narrow dtype does not matter.
-        is_sum = torch_name(op) in _SUMS and _is_narrow_integer(results[0])
-        if is_sum and not any(map(_is_inexact, tensors_in(list(given.values())))):
+        is_sum = torch_name(op) in _SUMS and results[0].dtype not in (torch.bool, torch.int64)
+        operands = tensors_in(list(given.values()))
+        if is_sum and not any(map(is_inexact, (results[0], *operands))):
             # On `meta`: only its sizes and dtype are used.
             wide = torch.empty(results[0].shape, dtype=torch.int64, device="meta")
             made = self.opaque(key, 0, wide)
@@ -624,26 +622,18 @@ def call_name(op: OpOverload, given: Mapping[str, Any]) -> str:
 _SUMS = {"sum", "prod", "cumsum", "cumprod"}
 
 
-def _is_narrow_integer(tensor: torch.Tensor) -> bool:
-    return not _is_inexact(tensor) and tensor.dtype not in (torch.bool, torch.int64)
-
-
 def _has_one_form(tensor: torch.Tensor, *, zeros_differ: bool) -> bool:
     """Whether all kernels give the same bits.
 
     NaN has several forms. Zero may have either sign if `zeros_differ`, and in complex numbers.
     """
-    if not _is_inexact(tensor):
+    if not is_inexact(tensor):
         return True
     tensor = readable(tensor)
     parts = (tensor.real, tensor.imag) if tensor.is_complex() else (tensor,)
     has_zero = any(bool((part == 0).any()) for part in parts)
     zeros_differ = zeros_differ or tensor.is_complex()
     return bool(tensor.isfinite().all()) and not (zeros_differ and has_zero)
-
-
-def _is_inexact(tensor: torch.Tensor) -> bool:
-    return tensor.is_floating_point() or tensor.is_complex()
 
 
 @functools.lru_cache(maxsize=1 << 14)

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 import torch
 from torch._ops import OpOverload
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_leaves, tree_map
 
 from aliasproof.eager.op_properties import KernelTrait, traits_of
 from aliasproof.ir.custom_operators import NAMESPACE
@@ -22,11 +22,14 @@ from aliasproof.ir.schemas import Kind
 from aliasproof.ir.values import StorageSet
 
 
+def is_inexact(tensor: torch.Tensor) -> bool:
+    """True for floating-point and complex tensors."""
+    return tensor.is_floating_point() or tensor.is_complex()
+
+
 def moves(op: OpOverload, tensors: Sequence[torch.Tensor]) -> bool:
     """True if all bits of the stored result come from one operand, or are a constant."""
-    numbers = {
-        tensor.dtype for tensor in tensors if tensor.is_floating_point() or tensor.is_complex()
-    }
+    numbers = {tensor.dtype for tensor in tensors if is_inexact(tensor)}
     # Resolving a lazy conjugate or negative bit may change the sign of a NaN.
     lazy = any(tensor.is_conj() or tensor.is_neg() for tensor in tensors)
     traits = traits_of(rounding_name(op))
@@ -45,7 +48,7 @@ def rounds_alike(op: OpOverload, tensors: Sequence[torch.Tensor]) -> bool:
     """
     if op.namespace == NAMESPACE:  # our operators copy and add, whatever their names are
         return True
-    rounding = [tensor for tensor in tensors if tensor.is_floating_point() or tensor.is_complex()]
+    rounding = list(filter(is_inexact, tensors))
     traits = traits_of(rounding_name(op))
     if KernelTrait.ONCE in traits:
         return not any(tensor.is_complex() for tensor in rounding)
@@ -201,7 +204,8 @@ def rounds_a_number(call: EagerCall) -> bool:
     narrow = {tensor.dtype for tensor in tensors if tensor.dtype in NARROW}
     if not narrow or KernelTrait.MOVES in traits_of(rounding_name(call.op)):
         return False
-    numbers = [call.arguments[name] for name in _number_arguments(call.op)]
+    given = tree_leaves([call.arguments[name] for name in _number_arguments(call.op)])
+    numbers = [it for it in given if type(it) in (int, float, complex)]
     wider = [
         tensor
         for tensor in tensors
@@ -209,7 +213,7 @@ def rounds_a_number(call: EagerCall) -> bool:
     ]
     return any(
         not _representable(value, dtype)
-        for value in (*_numbers_in(numbers), *(readable(tensor).item() for tensor in wider))
+        for value in (*numbers, *(readable(tensor).item() for tensor in wider))
         for dtype in narrow
     )
 
@@ -222,13 +226,6 @@ def _number_arguments(op: OpOverload) -> tuple[str, ...]:
         for argument in op._schema.arguments
         if any(kind in str(argument.type) for kind in ("number", "float"))
     )
-
-
-def _numbers_in(value: object) -> list[complex]:
-    if isinstance(value, (list, tuple)):
-        return [number for part in value for number in _numbers_in(part)]
-    is_number = isinstance(value, (int, float, complex)) and not isinstance(value, bool)
-    return [value] if is_number else []  # type: ignore[list-item]
 
 
 def _representable(value: complex, dtype: torch.dtype) -> bool:
@@ -286,7 +283,7 @@ def near_jump(
     `other`, in the arguments, is the number with which a comparison compares its only tensor.
     `whole` has all elements of both operands of a comparison, if those of one come from the other.
     """
-    numbers = [tensor for tensor in read if tensor.is_floating_point() or tensor.is_complex()]
+    numbers = list(filter(is_inexact, read))
     if len(numbers) == 2:
         one, other = map(readable, numbers)
         try:
@@ -397,7 +394,7 @@ def any_is(tensor: torch.Tensor, test: Callable[[torch.Tensor], torch.Tensor]) -
 
 def _huge(tensor: torch.Tensor) -> bool:
     """True if a finite number is so large that sums in another order differ by more than 1."""
-    if not (tensor.is_floating_point() or tensor.is_complex()):
+    if not is_inexact(tensor):
         return False
     kind = torch.finfo(tensor.dtype)
     # Narrow dtypes already round small integers, which their tolerance covers.

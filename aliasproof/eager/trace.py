@@ -20,6 +20,7 @@ from aliasproof.eager.rounding import (
     any_is,
     drop_masked,
     huge_counts,
+    is_inexact,
     moves,
     near_jump,
     nearness,
@@ -203,7 +204,7 @@ class Rounding:
         dtypes = {dtype for dtype, kept in self.inexact_as.items() if kept.any(read)}
         inexact = starts or (self.inexact.any(read) and not steps)
         bits = self._magnified or self.bits.any(read)
-        if inexact and any(not (it.is_floating_point() or it.is_complex()) for it in made):
+        if inexact and any(not is_inexact(it) for it in made):
             bits = bits or self._near_jump("trunc" if KernelTrait.MOVES in traits else name, read)
         computed = factor or not moves(op, [*read, *made])
         signs = KernelTrait.ANY_ZERO in traits or self.zero_signs.any(read)
@@ -443,7 +444,7 @@ def _is_not_finite(tensor: torch.Tensor) -> torch.Tensor:
 
 def _near_overflow_of_exp(tensor: torch.Tensor) -> bool:
     """True if `exp` of a number, or of its negation, overflows, but half of it would not."""
-    if not (tensor.is_floating_point() or tensor.is_complex()):
+    if not is_inexact(tensor):
         return False
     first = math.log(torch.finfo(tensor.dtype).max)
     # A little more than log(2) beyond it, since the bounds are rounded, too.

@@ -19,6 +19,7 @@ from torch._dynamo.utils import counters
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from aliasproof.eager.definedness import Watch
+from aliasproof.eager.rounding import is_inexact
 from aliasproof.ir.devices import finish
 from aliasproof.ir.errors import InternalError, Rejected, require_sound_process
 from aliasproof.ir.execution import seed_generators
@@ -297,7 +298,7 @@ class FloatState:
 
 def _inexact(left: Left) -> Iterator[tuple[str, torch.Tensor]]:
     for path, leaf in _leaves(left):
-        if isinstance(leaf, torch.Tensor) and (leaf.is_floating_point() or leaf.is_complex()):
+        if isinstance(leaf, torch.Tensor) and is_inexact(leaf):
             yield path, leaf
 
 

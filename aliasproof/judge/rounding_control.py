@@ -22,7 +22,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 from torch.utils._pytree import tree_map
 
 from aliasproof.corpus.patches.dynamo import write_to_float64_number
-from aliasproof.eager.rounding import FusedRounding, any_is, rounds_alike
+from aliasproof.eager.rounding import FusedRounding, any_is, is_inexact, rounds_alike
 from aliasproof.eager.trace import Trace
 from aliasproof.ir.eager_call import BATCH_NORMS, batch_norm_with_true_schema, tensors_in
 from aliasproof.ir.errors import InternalError, Rejected
@@ -59,7 +59,7 @@ def suspects(judgement: Judgement, eager: Observation, trace: Trace) -> list[str
         place
         for place in places
         if (tensor := tensors.get(place)) is not None
-        and _is_inexact(tensor)
+        and is_inexact(tensor)
         and (in_python or trace.tolerance(tensor).rounds)
     ]
 
@@ -75,7 +75,7 @@ def widened(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor] | None:
         read_otherwise = dtypes.setdefault(storage._cdata, tensor.dtype) != tensor.dtype
         if read_otherwise or tensor.is_conj() or tensor.is_neg():
             return None
-    if not any(map(_is_inexact, tensors)):
+    if not any(map(is_inexact, tensors)):
         return None
     buffers: dict[int, torch.Tensor] = {}
     made = []
@@ -256,7 +256,7 @@ def _rounds_here(trace: Trace, value: torch.Tensor | None) -> bool:
     """
     if value is None or not trace.rounds_between(value):
         return False
-    return not _is_inexact(value) or any_is(value, lambda numbers: ~numbers.isfinite())
+    return not is_inexact(value) or any_is(value, lambda numbers: ~numbers.isfinite())
 
 
 def _rounds_alone(
@@ -395,7 +395,7 @@ def _agree(one: torch.Tensor, other: torch.Tensor | None, scale: float) -> bool:
     if other is None or one.shape != other.shape or one.dtype != other.dtype:
         return False
     # A function may convert to another dtype itself, as with `.float()` after autocast.
-    kind = torch.finfo(one.dtype if _is_inexact(one) else torch.float64)
+    kind = torch.finfo(one.dtype if is_inexact(one) else torch.float64)
     same = max(SAME, MARGIN * kind.eps)
     cancelled = max(CANCELLED, kind.eps) if kind.bits >= 32 else CANCELLED
     one, other = _as_wide(one), _as_wide(other)
@@ -417,13 +417,9 @@ def excused(judgement: Judgement, places: Sequence[str], why: str) -> Judgement:
 
 def _scale(tensors: Sequence[torch.Tensor]) -> float:
     """The largest finite number in the floating-point tensors."""
-    numbers = [_as_wide(tensor).abs() for tensor in tensors if _is_inexact(tensor)]
+    numbers = [_as_wide(tensor).abs() for tensor in tensors if is_inexact(tensor)]
     finite = [number[number.isfinite()] for number in numbers]
     return max((float(values.max()) for values in finite if values.numel()), default=0.0)
-
-
-def _is_inexact(tensor: torch.Tensor) -> bool:
-    return tensor.is_floating_point() or tensor.is_complex()
 
 
 def wide_dtype(dtype: torch.dtype) -> torch.dtype:

@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
+from torch.utils._pytree import tree_leaves
 
 from aliasproof.eager.rounding import readable
 from aliasproof.eager.trace import Trace
@@ -261,18 +262,9 @@ def constants(case: Case, build: Build) -> list[Number]:
     else:
         nodes = (node for stage in build.stages for node in stage.graph.graph.nodes)
         calls = [(node.args, tuple(node.kwargs.items())) for node in nodes]
-    numbers = dict.fromkeys(_numbers_in(calls))
+    numbers = (it for it in tree_leaves(calls) if type(it) in (int, float) and abs(it) < 2**31)
     # `SMALL` numbers are tried anyway.
-    return [number for number in numbers if number not in SMALL][:MOST_CONSTANTS]
-
-
-def _numbers_in(argument: object) -> Iterator[Number]:
-    if isinstance(argument, (int, float)) and not isinstance(argument, bool):
-        if abs(argument) < 2**31:
-            yield argument
-    elif isinstance(argument, (list, tuple)):
-        for element in argument:
-            yield from _numbers_in(element)
+    return [number for number in dict.fromkeys(numbers) if number not in SMALL][:MOST_CONSTANTS]
 
 
 # --- how it is reported ---------------------------------------------------------------------------
