@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 from aliasproof.eager.trace import Trace
 from aliasproof.ir.errors import InternalError
-from aliasproof.ir.regions import Region, overlap, overlaps_itself
+from aliasproof.ir.regions import overlap, overlaps_itself
 from aliasproof.oracles.contract import Contract, Difference, Promise
 from aliasproof.oracles.observation import Observation
 from aliasproof.oracles.oracle import Needs, Oracle, StandaloneCheck, shows_change
-from aliasproof.oracles.smt import Unknown, Witness, decide
+from aliasproof.oracles.smt import Disjoint, Unknown, decide
 from aliasproof.oracles.verdict import HOLDS, Report, Verdict, Violation
 
 
@@ -33,7 +32,13 @@ def judge(contract: Contract, eager: Observation, target: Observation, trace: Tr
         in_eager, in_target = overlap(ours[one], ours[other]), overlap(theirs[one], theirs[other])
         between = f"alias between {_role(one)} and {_role(other)}"
         if in_target and not in_eager:
-            witness = _witness(theirs[one], theirs[other])
+            witness = decide(theirs[one], theirs[other])
+            if isinstance(witness, Disjoint):
+                # Both deciders are exact, so one has a bug, and any verdict would be a guess.
+                raise InternalError(
+                    f"the deciders of overlap disagree on {theirs[one]} and {theirs[other]}: please"
+                    " report these two regions"
+                )
             if isinstance(witness, Unknown):
                 unknown = f"z3 could not confirm an alias: {witness.reason}"
                 continue
@@ -48,7 +53,12 @@ def judge(contract: Contract, eager: Observation, target: Observation, trace: Tr
         elif in_eager and not in_target:
             shown = Violation("aliasing", f"lost {between}", f"{one}, {other}")
             differences.append(Difference(Promise.KEEPS_ALIASES, shown))
-    differences += _new_self_overlaps(ours, theirs)
+    for name, region in theirs.items():
+        # An output of `expand` overlaps itself in eager, too.
+        is_new = overlaps_itself(region) and not overlaps_itself(ours[name])
+        if is_new and _role(name) == "output":
+            shown = Violation("aliasing", "output overlaps itself", name)
+            differences.append(Difference(Promise.NO_NEW_ALIAS, shown))
     otherwise = Report(Verdict.UNKNOWN, reason=unknown) if unknown else HOLDS
     return contract.report(differences, trace, otherwise)
 
@@ -56,26 +66,6 @@ def judge(contract: Contract, eager: Observation, target: Observation, trace: Tr
 def _role(name: str) -> str:
     """'input' or 'output'."""
     return name.split(maxsplit=1)[0]
-
-
-def _witness(one: Region, other: Region) -> Witness | Unknown:
-    answer = decide(one, other)
-    if isinstance(answer, (Witness, Unknown)):
-        return answer
-    # Both deciders are exact, so one of them has a bug, and any verdict would be a guess.
-    raise InternalError(
-        f"the deciders of overlap disagree on {one} and {other}: please report these two regions"
-    )
-
-
-def _new_self_overlaps(ours: dict[str, Region], theirs: dict[str, Region]) -> Iterator[Difference]:
-    """Outputs that overlap themselves (two elements share a byte) and do not in eager."""
-    for name, region in theirs.items():
-        # An output of `expand` overlaps itself in eager, too.
-        is_new = overlaps_itself(region) and not overlaps_itself(ours[name])
-        if is_new and name.startswith("output"):
-            shown = Violation("aliasing", "output overlaps itself", name)
-            yield Difference(Promise.NO_NEW_ALIAS, shown)
 
 
 MEMORY = """

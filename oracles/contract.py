@@ -99,12 +99,6 @@ def raiser(error: BaseException) -> str | None:
     return module if raised else NATIVE
 
 
-def _callers(error: BaseException) -> Iterator[str]:
-    """The modules in the traceback of an error."""
-    for frame, _ in traceback.walk_tb(error.__traceback__):
-        yield str(frame.f_globals.get("__name__"))
-
-
 def _made_of(error: BaseException) -> Iterator[BaseException]:
     """The error, then the error that it was made of, and so on.
 
@@ -154,11 +148,6 @@ class Precondition:
     reason: str
     holds: Callable[[Trace], bool] = field(repr=False)
 
-    @property
-    def limitation(self) -> Limitation:
-        """The name of this clause where it explains a difference."""
-        return Limitation(f"requires '{self.name}'", self.reason)
-
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
@@ -178,22 +167,19 @@ class Refusal:
     raised_by: tuple[str, ...] = (NATIVE,)
     during: str | None = None
 
-    @property
-    def limitation(self) -> Limitation:
-        """The name of this clause where it explains a difference."""
-        return Limitation(f"refuses '{self.name}'", self.reason)
-
     def covers(self, error: BaseException, trace: Trace) -> bool:
         """Whether this is the documented error, or was made of it (see `_made_of`)."""
         return self.when(trace) and any(map(self._is, _made_of(error)))
 
     def _is(self, error: BaseException) -> bool:
         by = f"{raiser(error)}."
+        frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
+        callers = (str(frame.f_globals.get("__name__")) for frame in frames)
         return (
             (not self.raises or type(error).__name__ in self.raises)
             and re.search(self.message, str(error)) is not None
             and any(by.startswith(f"{module}.") for module in self.raised_by)
-            and self.during in (None, *_callers(error))
+            and self.during in (None, *callers)
         )
 
 
@@ -238,7 +224,7 @@ class Contract:
         error = difference.error
         refusal = None if error is None else self.refusal(error, trace)
         if refusal is not None:
-            return refusal.limitation
+            return Limitation(f"refuses '{refusal.name}'", refusal.reason)
         waiver = self.waiver(difference.promise, trace, difference.of_input)
         # Other arithmetic does not excuse a difference (see `aliasproof.oracles.equivalence`).
         if waiver is not None and waiver.promise is not Promise.EQUIVALENCE:
@@ -253,7 +239,7 @@ class Contract:
         if trace.overlap_error and (raised := self.waiver(Promise.SAME_OVERLAP_ERROR, trace)):
             return raised.limitation
         unmet = self.unmet(trace)
-        return None if unmet is None else unmet.limitation
+        return None if unmet is None else Limitation(f"requires '{unmet.name}'", unmet.reason)
 
     def promises(self, promise: Promise, trace: Trace) -> bool:
         """Whether the promise is made for a function with this trace of its eager run."""

@@ -223,8 +223,8 @@ def reads_late(seen: Seen) -> Iterator[BrokenInvariant]:
         # A view of overwritten bytes does not read them yet.
         reads = call.read if call.written or call.is_data_dependent or node.new_locations else ()
         for operand in reads:
-            writer = _writer(operand, written)
-            if writer is not None:
+            writers = (it for it, other in written if other.location.overlaps(operand.location))
+            if (writer := next(writers, None)) is not None:
                 evidence = {
                     "argument": operand.argument,
                     "storage": operand.location.storage,
@@ -233,12 +233,6 @@ def reads_late(seen: Seen) -> Iterator[BrokenInvariant]:
                 yield BrokenInvariant(node.node, evidence)
         if node.node.target in _EPILOGUE:
             written += [(node.node, operand) for operand in call.written]
-
-
-def _writer(operand: Operand, written: Sequence[tuple[fx.Node, Operand]]) -> fx.Node | None:
-    """The first node that wrote a byte of the operand."""
-    overlapping = (node for node, target in written if target.location.overlaps(operand.location))
-    return next(overlapping, None)
 
 
 def _mutating(run: StageRun) -> Iterator[tuple[fx.Node, NodeCall]]:

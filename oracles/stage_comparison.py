@@ -340,16 +340,10 @@ class StageComparison:
         if form in COMMUTATIVE and len(reads) == 2 and _agree(meant[::-1], reads):
             return
         for one, other in zip(meant, reads, strict=True):
-            self._compare_read(memory, at, one, other)
-
-    def _compare_read(
-        self, memory: ByteVersions, at: int, meant: StageRead, read: StageRead
-    ) -> None:
-        wrong = (meant.versions != read.versions) | (read.versions == 0)
-        if not wrong.any():
-            return
-        addresses = memory.addresses(read.location)[wrong]
-        self._attribute(memory, at, read, addresses, meant.versions[wrong], LATER_READ)
+            wrong = (one.versions != other.versions) | (other.versions == 0)
+            if wrong.any():
+                addresses = memory.addresses(other.location)[wrong]
+                self._attribute(memory, at, other, addresses, one.versions[wrong], LATER_READ)
 
     def _compare_input(self, memory: ByteVersions, number: int, meant: Versions) -> None:
         """Compare the storage of an input, as the caller finds it after the run."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import torch
 
 from aliasproof.eager.rounding import readable
@@ -19,7 +17,17 @@ _NAME = "structure"
 def judge(contract: Contract, eager: Observation, target: Observation, trace: Trace) -> Report:
     """Compare the paths of outputs, and the type of each. No contract waives any of it."""
     other = other_path(eager, target)
-    return report_of([other] if other is not None else [*_other_kinds(eager, target)])
+    if other is not None:
+        return report_of([other])
+    # Outputs with another type, or that require gradients in only one of the runs.
+    pairs = {path: (kind, target.kinds[path]) for path, kind in eager.kinds.items()}
+    return report_of(
+        [
+            Violation(_NAME, "another type, or gradients", path, {"eager": ours, "target": theirs})
+            for path, (ours, theirs) in pairs.items()
+            if ours != theirs
+        ]
+    )
 
 
 def other_path(eager: Observation, target: Observation) -> Violation | None:
@@ -35,14 +43,6 @@ def other_path(eager: Observation, target: Observation) -> Violation | None:
     pairs = zip(eager.paths, target.paths, strict=True)
     moved = next((path for path, other in pairs if path != other), None)
     return None if moved is None else Violation(_NAME, "another order", moved)
-
-
-def _other_kinds(eager: Observation, target: Observation) -> Iterator[Violation]:
-    """Outputs with another type, or that require gradients in only one of the runs."""
-    for path, kind in eager.kinds.items():
-        if target.kinds[path] != kind:
-            evidence = {"eager": kind, "target": target.kinds[path]}
-            yield Violation(_NAME, "another type, or gradients", path, evidence)
 
 
 ORACLE = Oracle(

@@ -185,8 +185,13 @@ class UninterpretedMode(TorchDispatchMode):
         if named.get("dtype", written) is None:
             named["dtype"] = written[0].dtype
         shadow = form(**named)
-        left = self._visible_hashes(form, named, shadow)
-        return left, [tensor.dtype for tensor in tensors_in(shadow)]
+        computed = self._ops.hashes_of_results(form, named, shadow)
+        made = [hashes for hashes in computed if hashes is not None]
+        if stores(form):
+            self.memory.make(shadow, made[0])
+            self._store(form, named, shadow)
+            made = [self.memory.read(shadow)]
+        return made, [tensor.dtype for tensor in tensors_in(shadow)]
 
     def _opaque_mutation(
         self, op: OpOverload, given: dict[str, Any], written: list[torch.Tensor]
@@ -213,16 +218,6 @@ class UninterpretedMode(TorchDispatchMode):
             where = {name: value for name, value in given.items() if name not in ("self", "src")}
             target = SCATTERS[op](result, **where)
         self.memory.write(target, self.memory.read_as(given["src"], result.dtype))
-
-    def _visible_hashes(self, op: OpOverload, given: dict[str, Any], result: Any) -> list[Array]:
-        """The hashes that each tensor shows which a functional op returned."""
-        computed = self._ops.hashes_of_results(op, given, result)
-        made = [hashes for hashes in computed if hashes is not None]
-        if not stores(op):
-            return made
-        self.memory.make(result, made[0])
-        self._store(op, given, result)
-        return [self.memory.read(result)]
 
 
 def _item_by_item(

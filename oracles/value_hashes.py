@@ -153,7 +153,8 @@ def negative(hashes: Array, dtype: torch.dtype) -> Array:
     parts = hashes.reshape(*hashes.shape[:-1], hashes.shape[-1] // real.itemsize, real.itemsize)
     # The negative of a constant is a constant, since a graph may contain the negated constant.
     constant = _constant_elements(parts)
-    made = parts ^ _sign(real)
+    # The same for each byte, and another one per dtype, like the sign bit.
+    made = parts ^ hash_of("negative", real)
     made[constant] = of_bytes(
         _negative(_BYTE_OF[np.searchsorted(_SORTED_BYTES, parts[constant])], real)
     )
@@ -177,12 +178,6 @@ def _negative(data: npt.NDArray[np.uint8], dtype: torch.dtype) -> npt.NDArray[np
         numbers = made.view(f"u{dtype.itemsize}")
         np.negative(numbers, out=numbers)
     return made
-
-
-@functools.cache
-def _sign(dtype: torch.dtype) -> np.uint64:
-    """The mask that negation xors into the hash of a byte; per dtype, like the sign bit."""
-    return hash_of("negative", dtype)
 
 
 # --- symbolic values ------------------------------------------------------------------------------

@@ -200,7 +200,9 @@ def equal_elements(
     expected: torch.Tensor, actual: torch.Tensor, tolerance: Tolerance
 ) -> torch.Tensor:
     """Per element, whether both are equal as far as the tolerance says. NaN equals NaN."""
-    limits = _tolerances(expected.dtype, tolerance.coarser or expected.dtype)
+    dtypes = expected.dtype, tolerance.coarser or expected.dtype
+    rtol, atol = (max(values) for values in zip(*map(_tolerances_of, dtypes), strict=True))
+    limits = rtol, atol
     if (given := given_limits(limits)) is not None:
         limits, tolerance = given, replace(tolerance, rounds=True)
     expected, actual = readable(expected), readable(actual)
@@ -229,12 +231,6 @@ def _equal_real(
     if not tolerance.zero_sign:
         equal &= expected.signbit() == actual.signbit()
     return equal | (expected.isnan() & actual.isnan())
-
-
-def _tolerances(*dtypes: torch.dtype) -> tuple[float, float]:
-    """The relative and absolute tolerance for data that were rounded in these dtypes."""
-    rtol, atol = (max(values) for values in zip(*map(_tolerances_of, dtypes), strict=True))
-    return rtol, atol
 
 
 def _tolerances_of(dtype: torch.dtype) -> tuple[float, float]:
