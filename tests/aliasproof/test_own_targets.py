@@ -145,14 +145,6 @@ def test_the_compiler_of_a_backend_is_named(call, passes):
     assert "first wrong after: AOTAutograd: the compiler of the backend" in done.out
 
 
-def test_a_minimized_mistake_becomes_a_folder_with_a_script(call, passes):
-    given = ("minimize", "mine.py", "--target", "passes.py:cleanup", "--workers", 1)
-    done = call(*given, "--finding", "found")
-    assert done.code == 0, done.err
-    assert (passes / "found" / "reproducer.py").is_file()
-    assert "does not show it" not in done.err
-
-
 @pytest.mark.parametrize("command", ["check", "fuzz", "prove", "minimize"])
 def test_a_wrong_name_ends_in_one_line(call, passes, command):
     given = [] if command == "fuzz" else ["mine.py"]

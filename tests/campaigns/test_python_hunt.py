@@ -432,9 +432,3 @@ def test_the_layer_before_is_at_fault_if_it_is_wrong(code):
 def test_what_is_no_pass_is_refused(code, name):
     with pytest.raises(UserError):
         backend_source(code(name))
-
-
-def test_code_that_was_not_asked_for_is_not_imported(tmp_path: Path):
-    (tmp_path / "other.py").write_text("raise SystemExit")
-    with pytest.raises(UserError, match="is not imported"):
-        backend_source(f"{tmp_path / 'other.py'}:function")

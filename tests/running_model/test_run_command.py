@@ -60,24 +60,6 @@ def test_a_script_runs_as_by_python(ran, tmp_path: Path) -> None:
     assert "times the target alone" in cost
 
 
-def test_a_wrong_pass_is_found_in_the_first_step_and_reduced(ran, planted, tmp_path: Path) -> None:
-    target = planted("loses_silu_backward")
-    options = ("--target", target, "--fail-on-differences", "--out", "kept")
-    checked = ran("run", "train.py", *options, "--", 2, 0)
-    assert checked.returncode == 1
-    assert checked.stdout == python("train.py", 2, 0, cwd=tmp_path).stdout
-    line, *_, reduction = checked.stderr.splitlines()
-    assert "graph 0 (train.py:12-15 in forward), call 1," in line
-    (folder,) = (tmp_path / "kept").iterdir()
-    shown = ran("check", folder, "--target", target)
-    assert shown.returncode == 1, shown.stderr
-    small = ran(*reduction.split("aliasproof ")[1].split(), "--json")
-    assert small.returncode == 0, small.stderr
-    sizes = json.loads(small.stdout)["instructions"]
-    assert sizes["before"] > 10
-    assert sizes["after"] <= 2
-
-
 LOSES = """
 import torch
 from torch._dynamo.backends.common import aot_autograd

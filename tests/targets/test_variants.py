@@ -2,7 +2,7 @@
 
 import functools
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -357,25 +357,6 @@ def test_the_first_call_has_inputs_of_other_sharing_and_equal_sizes() -> None:
     (alone,) = first_inputs([base])
     assert (alone.storage_offset(), alone.tolist()) == (4, base.tolist())
     assert base.tolist() == [0, 1, 2, 3]
-
-
-def test_second_inputs_of_the_user_are_those_that_are_compared() -> None:
-    calls: list[list[float]] = []
-
-    def function(x: Tensor) -> Tensor:
-        torch._dynamo.graph_break()
-        calls.append(x.tolist())
-        return x + 1
-
-    def given(value: float) -> Callable[[], list[Tensor]]:
-        return lambda: [torch.full((2,), value)]
-
-    case = Case(function, given(1), given(2))
-    trial = run_trial(case, target("aot-eager:second-call"))
-    assert trial.eager.outputs[0].tolist() == [3, 3]  # type: ignore[attr-defined]
-    assert calls[-1] == [2, 2]
-    assert [1, 1] in calls
-    assert not trial.judgement.violations
 
 
 def test_a_first_call_that_is_undefined_in_eager_is_not_made() -> None:
