@@ -74,7 +74,7 @@ def programs_in(text: str) -> dict[str, Program]:
     programs: dict[str, Program] = {}
     for block in text.strip().split("\n\n"):
         head, body = block.replace(" /\n", " / ").split("\n", 1)
-        names, _, inputs = head.partition(": ")
+        names, _, inputs = head.rpartition(": ")
         views = [_view(*found.groups()) for found in _INPUT.finditer(inputs)]
         programs |= dict.fromkeys(names.split(" / "), program_of(body, *views))
     return programs

@@ -16,7 +16,7 @@ from aliasproof.judge.attribution import Symptom
 from aliasproof.judge.examination import examine
 from aliasproof.judge.trial import Case
 from aliasproof.targets.registry import target
-from tests.short_programs import known_bug, program_of, view
+from tests.short_programs import known_bug, program_of, programs_in, view
 
 # Bugs whose marks check the numbers of a program: `plain` programs do not show them.
 OF_NUMBERS = """
@@ -41,49 +41,34 @@ def test_a_mark_asks_for_the_numbers_that_show_the_bug(identifier: str) -> None:
     assert by_mark(bug.program, wrong, reduced=False) is None
 
 
-@pytest.mark.parametrize(
-    ("name", "kind", "program"),
-    [
-        (
-            "onnx-translated",
-            "wrong value",
-            program_of("v0 = aten.as_strided.default(x0, [2], [1])\nreturn (v0,)", view(4)),
-        ),
-        (
-            "onnx-translated",
-            "raises InvalidArgument: # while running ScatterElements node",
-            program_of(
-                "v0 = aten.scatter.src(x0, 0, x1, x2)\nreturn (v0,)",
-                view(2),
-                view(1, dtype=torch.int64),
-                view(1),
-            ),
-        ),
-        (
-            "openvino-model",
-            "raises RuntimeError: #",
-            program_of(
-                "v0 = aten.gather.default(x0, 0, x1)\nreturn (v0,)",
-                view(2, 2),
-                view(2, 2, dtype=torch.int64),
-            ),
-        ),
-        (
-            "executorch",
-            "dies of signal 6",
-            program_of("v0 = aten.amax.default(x0, [0])\nreturn (v0,)", view(2)),
-        ),
-        (
-            "openvino-model",
-            "dies of signal 11",
-            program_of("v0 = aten.expand.default(x0, [2, 2])\nreturn (v0,)", view(2)),
-        ),
-    ],
-    ids=["as_strided", "scatter", "gather", "amax", "expand"],
-)
-def test_a_mark_asks_for_the_form_that_shows_the_bug(name, kind, program):
+OTHER_FORMS = programs_in("""
+onnx-translated: wrong value: [4]
+    v0 = aten.as_strided.default(x0, [2], [1])
+    return (v0,)
+
+onnx-translated: raises InvalidArgument: # while running ScatterElements node: [2] int64[1] [1]
+    v0 = aten.scatter.src(x0, 0, x1, x2)
+    return (v0,)
+
+openvino-model: raises RuntimeError: #: [2, 2] int64[2, 2]
+    v0 = aten.gather.default(x0, 0, x1)
+    return (v0,)
+
+executorch: dies of signal 6: [2]
+    v0 = aten.amax.default(x0, [0])
+    return (v0,)
+
+openvino-model: dies of signal 11: [2]
+    v0 = aten.expand.default(x0, [2, 2])
+    return (v0,)
+""")
+
+
+@pytest.mark.parametrize("form", OTHER_FORMS)
+def test_a_mark_asks_for_the_form_that_shows_the_bug(form: str) -> None:
+    name, kind = form.split(": ", 1)
     oracle = "values" if kind == "wrong value" else "errors"
-    assert by_mark(program, Symptom(name, oracle, kind), reduced=True) is None
+    assert by_mark(OTHER_FORMS[form], Symptom(name, oracle, kind), reduced=True) is None
 
 
 @known_bug

@@ -1,6 +1,8 @@
-"""The steps: each offers what its name says, and only simpler programs, for all kinds."""
+"""The steps: each offers what its name says, and only simpler programs; what is simpler."""
 
 import inspect
+import math
+import re
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -56,14 +58,22 @@ def test_the_empty_program_has_nothing_to_offer(step) -> None:
 # --- what each step is for ------------------------------------------------------------------------
 
 BY_NAME = {step.__name__: step for step in STEPS}
-X = ((4,),)
-FULL = "v0 = aten.neg.default(x0)\nv1 = aten.mul.Tensor(v0, x0)\nreturn v0, v1"
+CALLS = "v0 = aten.neg.default(x0); v1 = aten.mul.Tensor(v0, x0)"
 
-# A step, a program of two vectors, and the candidates of the step.
-OF_VECTORS = """
+# A step, a program, and a candidate of the step. Inputs are two vectors, unless shapes are given.
+OFFERS = """
+cut_tail: CALLS; return v0, v1 --> v0 = aten.neg.default(x0); return (v0,)
+drop_instructions: CALLS; return v0, v1 --> v0 = aten.neg.default(x0); return v0, v0
+drop_instructions: CALLS; return v0, v1 --> v1 = aten.mul.Tensor(x0, x0); return x0, v1
+drop_instructions: CALLS; return v0, v1 --> return ()
+slice_outputs: CALLS; return v0, v1 --> CALLS; return (v1,)
+slice_outputs: CALLS; return v0, v1 --> CALLS; return ()
+drop_outputs: CALLS; return v0, v1 --> CALLS; return (v0,)
 drop_result_names: v0 = aten.neg_.default(x0); return (v0,) --> aten.neg_.default(x0); return (x0,)
 drop_result_names: v0 = aten.neg.out(x0, out=x1); v1 = aten.abs.default(v0); return (v1,)
     --> aten.neg.out(x0, out=x1); v1 = aten.abs.default(x1); return (v1,)
+plain_gradients: with torch.no_grad():;     v0 = aten.neg.default(x0); return (v0,)
+    --> v0 = aten.neg.default(x0); return (v0,)
 simplify_ops: aten.lerp_.Scalar(x0, x1, 2) --> aten.add_.Scalar(x0, 1)
 simplify_ops: aten.lerp_.Scalar(x0, x1, 2) --> aten.copy_.default(x0, x1)
 simplify_ops: v0 = aten.t.default(x0); return (v0,) --> v0 = aten.alias.default(x0); return (v0,)
@@ -77,61 +87,37 @@ simplify_constants: v0 = aten.expand.default(x0, [3, 4]) --> v0 = aten.expand.de
 rewire_uses: v0 = aten.neg.default(x1); aten.add_.Tensor(v0, v0); return (v0,)
     --> v0 = aten.neg.default(x1); aten.add_.Tensor(x0, x0); return (v0,)
 rewire_uses: return (x1,) --> return (x0,)
+shrink_sizes [4] to [1]: return (x0,) --> return (x0,)
+shrink_sizes [4, 4] to [2, 2]: return (x0,) --> return (x0,)
+shrink_sizes [4, 4] to [4, 3]: return (x0,) --> return (x0,)
+shrink_sizes [4] to [2]: v0 = aten.expand.default(x0, [3, 4])
+    --> v0 = aten.expand.default(x0, [3, 2])
+shrink_sizes [4, 3] to [1, 3]: v0 = aten.view.default(x0, [12])
+    --> v0 = aten.view.default(x0, [3])
+drop_dimensions [4, 2] [4, 3] to [4] [4]: return x0, x1 --> return x0, x1
+drop_dimensions [4, 2] [4, 3] to [4, 2] [3]: return x0, x1 --> return x0, x1
 """
 
 
-@pytest.mark.parametrize("line", OF_VECTORS.replace("\n    ", " ").strip().splitlines())
-def test_a_step_offers_what_it_is_for(program, line: str) -> None:
-    name, texts = line.split(": ")
-    before, wanted = (
-        program(text if "return" in text else f"{text}\nreturn ()", (4,), (4,))
-        for text in texts.replace("; ", "\n").split(" --> ")
-    )
-    assert without_layouts(wanted) in map(without_layouts, BY_NAME[name](before))
+@pytest.fixture
+def of_line(program: Callable[..., Program]) -> Callable[[str, str], Program]:
+    """`of_line("CALL; CALL", "[4] [2, 3]")`: a program, and the shapes of its inputs."""
+
+    def written(line: str, shapes: str = "[4] [4]") -> Program:
+        body = line.replace("CALLS", CALLS).replace("; ", "\n")
+        sizes = [tuple(map(int, each.split(","))) for each in re.findall(r"\[(.*?)\]", shapes)]
+        return program(body if "return" in body else f"{body}\nreturn ()", *sizes)
+
+    return written
 
 
-OFFERS = [
-    ("cut_tail", FULL, X, "v0 = aten.neg.default(x0)\nreturn (v0,)", X),
-    ("drop_instructions", FULL, X, "v0 = aten.neg.default(x0)\nreturn v0, v0", X),
-    ("drop_instructions", FULL, X, "v1 = aten.mul.Tensor(x0, x0)\nreturn x0, v1", X),
-    ("drop_instructions", FULL, X, "return ()", X),
-    ("slice_outputs", FULL, X, FULL.replace("v0, v1", "(v1,)"), X),
-    ("slice_outputs", FULL, X, FULL.replace("v0, v1", "()"), X),
-    ("drop_outputs", FULL, X, FULL.replace("v0, v1", "(v0,)"), X),
-    (
-        "plain_gradients",
-        "with torch.no_grad():\n        v0 = aten.neg.default(x0)\nreturn (v0,)",
-        X,
-        "v0 = aten.neg.default(x0)\nreturn (v0,)",
-        X,
-    ),
-    ("shrink_sizes", "return (x0,)", ((4,),), "return (x0,)", ((1,),)),
-    ("shrink_sizes", "return (x0,)", ((4, 4),), "return (x0,)", ((2, 2),)),
-    ("shrink_sizes", "return (x0,)", ((4, 4),), "return (x0,)", ((4, 3),)),
-    (
-        "shrink_sizes",
-        "v0 = aten.expand.default(x0, [3, 4])\nreturn (v0,)",
-        X,
-        "v0 = aten.expand.default(x0, [3, 2])\nreturn (v0,)",
-        ((2,),),
-    ),
-    (
-        "shrink_sizes",
-        "v0 = aten.view.default(x0, [12])\nreturn (v0,)",
-        ((4, 3),),
-        "v0 = aten.view.default(x0, [3])\nreturn (v0,)",
-        ((1, 3),),
-    ),
-    ("drop_dimensions", "return x0, x1", ((4, 2), (4, 3)), "return x0, x1", ((4,), (4,))),
-    ("drop_dimensions", "return x0, x1", ((4, 2), (4, 3)), "return x0, x1", ((4, 2), (3,))),
-]
-
-
-@pytest.mark.parametrize(("name", "before", "shapes", "after", "other_shapes"), OFFERS)
-def test_a_step_offers_other_outputs_and_shapes(program, name, before, shapes, after, other_shapes):
-    wanted = program(after, *other_shapes)
-    offered = BY_NAME[name](program(before, *shapes))
-    assert without_layouts(wanted) in map(without_layouts, offered)
+@pytest.mark.parametrize("line", OFFERS.replace("\n    ", " ").strip().splitlines())
+def test_a_step_offers_what_it_is_for(of_line, line: str) -> None:
+    head, texts = line.split(": ", 1)
+    name, _, shapes = head.partition(" ")
+    before, after = (shapes or "[4] [4] to [4] [4]").split(" to ")
+    start, wanted = map(of_line, texts.split(" --> "), (before, after))
+    assert without_layouts(wanted) in map(without_layouts, BY_NAME[name](start))
 
 
 def test_an_epsilon_does_not_become_zero(program) -> None:
@@ -226,3 +212,77 @@ def test_results_become_inputs_of_the_same_layout(program, is_valid) -> None:
     assert [call.op for call in second.instructions] == ["aten.neg.default", "aten.zero_.default"]
     assert is_valid(first)
     assert is_valid(second)
+
+
+# --- the order in which each step must descend ----------------------------------------------------
+
+
+def numbers_in(key: tuple[object, ...]) -> list[float]:
+    assert all(isinstance(number, (int, float)) for number in key)
+    return [float(number) for number in key]  # type: ignore[arg-type]
+
+
+def test_simplicity_is_well_founded(drawn: list[Program]) -> None:
+    """Tuples of one length, of numbers from zero up in half steps: no infinite descent."""
+    keys = [numbers_in(simplicity(program)) for program in drawn]
+    assert len({len(key) for key in keys}) == 1
+    assert all(
+        number >= 0 and math.isfinite(number) and (2 * number).is_integer()
+        for key in keys
+        for number in key
+    )
+
+
+def test_simplicity_does_not_depend_on_names(drawn: list[Program]) -> None:
+    for program in drawn:
+        assert simplicity(program.renamed()) == simplicity(program)
+
+
+ODD = (
+    *(float("nan"), float("inf"), float("-inf"), -(2**63), 2**64, 1e300),
+    *(True, None, torch.float32, ()),
+)
+
+
+@pytest.mark.parametrize("argument", ODD)
+def test_any_argument_is_in_the_order(program, argument) -> None:
+    start = program("v0 = aten.add.Scalar(x0, 1)\nreturn (v0,)", (4,))
+    odd = replace(start, instructions=(replace(start.instructions[0], args=(Ref("x0"), argument)),))
+    assert all(number == number and math.isfinite(number) for number in numbers_in(simplicity(odd)))
+
+
+SIMPLER = """
+fewer instructions, though longer: aten.addcmul_.default(x0, x1, x1, value=9); return x0, x1
+    < aten.zero_.default(x0); aten.zero_.default(x1)
+fewer outputs: aten.zero_.default(x0); return (x0,) < aten.zero_.default(x0); return x0, x1
+a plainer op: aten.zero_.default(x0) < aten.cos_.default(x0)
+fewer arguments: aten.clamp_.default(x0, 1) < aten.clamp_.default(x0, 1, 2)
+a smaller number: aten.add_.Scalar(x0, 1) < aten.add_.Scalar(x0, 2)
+a positive number: aten.add_.Scalar(x0, 2) < aten.add_.Scalar(x0, -2)
+an earlier input: aten.zero_.default(x0) < aten.zero_.default(x1)
+"""
+
+
+@pytest.mark.parametrize("line", SIMPLER.replace("\n    ", " ").strip().splitlines())
+def test_what_counts_as_simpler(of_line, line: str) -> None:
+    simpler, other = map(of_line, line.split(": ")[1].split(" < "))
+    assert simplicity(simpler) < simplicity(other)
+
+
+def test_plainer_inputs_count_as_simpler(program) -> None:
+    plain = program("aten.zero_.default(x0)\nreturn ()", (2, 2))
+    view, storage = plain.inputs[0], plain.storages[0]
+    for view_change, storage_change in (
+        ({"sizes": (2, 3), "strides": (3, 1)}, {"length": 6}),
+        ({"strides": (1, 2)}, {}),
+        ({"offset": 1}, {"length": 5}),
+        ({}, {"length": 5}),
+        ({"dtype": torch.float64}, {"dtype": torch.float64}),
+    ):
+        fancier = replace(
+            plain,
+            inputs=(replace(view, **view_change),),
+            storages=(replace(storage, **storage_change),),
+        )
+        assert simplicity(plain) < simplicity(fancier)
+    assert simplicity(plain) < simplicity(replace(plain, seed=1))
