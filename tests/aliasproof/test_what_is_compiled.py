@@ -24,10 +24,9 @@ from tests.aliasproof.user_functions import (
     WRONG,
     encoder,
     network,
-    optimizer_step,
     rows,
-    state,
 )
+from tests.samples import caches
 
 # Dynamo instantiates the class.
 pytestmark = pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")
@@ -87,8 +86,9 @@ def test_the_graphs_are_those_of_the_function_alone(kind: str, graphs: list[str]
 
 @pytest.mark.parametrize("name", FORMS_OF_COMPILE)
 def test_each_form_of_compile_gets_them(name: str, graphs: list[str]) -> None:
-    run(name, Comparable.of(optimizer_step, given := state()))
-    assert graphs == bare_graphs(optimizer_step, given)
+    function, given = caches.attend_with_cache, caches.attend_with_cache_inputs()
+    run(name, Comparable.of(function, given))
+    assert graphs == bare_graphs(function, given)
 
 
 def test_training_is_compiled_where_eager_does_the_same_without_gradients() -> None:

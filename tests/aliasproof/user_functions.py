@@ -1,14 +1,23 @@
-"""Functions and modules as people write them, with their inputs and all kinds of state."""
+"""Functions and modules with all kinds of state, and some of `tests/samples`, with their inputs."""
 
 import collections
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from types import ModuleType
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+
+from tests.samples import (
+    autograd,
+    caches,
+    control_flow,
+    optimizers,
+    results_and_metadata,
+    transforms,
+)
 
 
 def swap(x: Tensor, y: Tensor) -> Tensor:
@@ -29,40 +38,6 @@ def keywords(x: Tensor, *rest: Tensor, scale: float = 1.0, **more: Tensor) -> di
         total = total + other
     more["a"].add_(total)
     return {"total": total + x, "size": x.shape[0]}
-
-
-def tree(batch: dict[str, Any]) -> list[object]:
-    y, more = batch["pair"]
-    batch["sum"] = y + batch["x"]
-    y.mul_(2)
-    return [batch["sum"], (more["k"] - y,)]
-
-
-class Moments(NamedTuple):
-    mean: Tensor
-    square: Tensor
-
-
-@dataclass
-class State:
-    step: int
-    moments: dict[str, Tensor]
-    more: Moments
-
-
-def optimizer_step(state: State, gradients: dict[str, Tensor]) -> Tensor:
-    state.step += 1
-    for name, gradient in reversed(gradients.items()):
-        state.moments[name].mul_(0.9).add_(gradient)
-        state.more.square.mul_(0.5).add_(gradient)
-    state.moments["new"] = state.moments["w"] * state.step
-    return state.moments["w"] * 2
-
-
-def state() -> tuple[State, dict[str, Tensor]]:
-    moments = {"w": torch.zeros(3), "b": torch.zeros(3)}
-    gradients = {"w": torch.arange(3.0), "b": torch.ones(3)}
-    return State(0, moments, Moments(torch.ones(3), torch.ones(3))), gradients
 
 
 class Average:
@@ -135,14 +110,6 @@ def updates_a_parameter(x: Tensor) -> Tensor:
 def defaults(x: Tensor, calls: list[int] = [], total: Tensor = torch.zeros(3)) -> Tensor:  # noqa: B006, B008
     calls.append(1)
     return total.add_(x) * len(calls)
-
-
-def two_graphs(x: Tensor, y: Tensor) -> Tensor:
-    z = y * 2
-    if z.sum().item() > 3:
-        z = z + x
-    x.add_(z)
-    return z
 
 
 def hidden() -> Callable[[Tensor], Tensor]:
@@ -249,20 +216,6 @@ class Static:
         return x * Static.calls
 
 
-def train_step() -> Callable[[Tensor], Any]:
-    model = nn.Linear(3, 2)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-
-    def step(x: Tensor) -> Any:
-        optimizer.zero_grad()
-        loss = model(x).square().sum()
-        loss.backward()
-        optimizer.step()
-        return loss.detach()
-
-    return step
-
-
 def lbfgs_step() -> Callable[[Tensor], Any]:
     weight = nn.Parameter(torch.ones(3))
     optimizer = torch.optim.LBFGS([weight], max_iter=2)
@@ -288,25 +241,6 @@ class Lazy(nn.Module):
         return self.total * 2
 
 
-class Doubled(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        return x * 2
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Any) -> Any:
-        return gradients[0] * 2
-
-
-def own_derivative(x: Tensor) -> Any:
-    return Doubled.apply(x) + 1
-
-
-def mapped(x: Tensor, y: Tensor) -> Any:
-    y.add_(1)
-    return torch.vmap(lambda row: row * y)(x)
-
-
 def assigns_data(x: Tensor, weight: nn.Parameter) -> Tensor:
     y = weight * x
     weight.data = weight.data + x
@@ -323,11 +257,6 @@ def exchanges(pair: list[Tensor]) -> None:
     pair.append(pair[0] + 1)
 
 
-def changes_metadata(x: Tensor) -> Tensor:
-    x.unsqueeze_(0)
-    return x * 2
-
-
 def encoder() -> nn.Module:
     return nn.TransformerEncoderLayer(4, 2, 8, batch_first=True).eval()
 
@@ -340,7 +269,15 @@ def rows() -> Tensor:
     return torch.arange(12.0).reshape(4, 3)
 
 
-GIVEN: dict[str, tuple[Callable[[], Callable[..., object]], Callable[[], object]]] = {
+Given = tuple[Callable[[], Callable[..., object]], Callable[[], object]]
+
+
+def sample(module: ModuleType, name: str) -> Given:
+    """A function of `tests/samples`, and its inputs."""
+    return lambda: getattr(module, name), module.INPUTS[name]
+
+
+GIVEN: dict[str, Given] = {
     "swap": (lambda: swap, lambda: (torch.zeros(3), x3())),
     "slices": (lambda: slices, lambda: (torch.zeros(4, 3), rows())),
     "shared memory": (lambda: swap, lambda: tuple(rows().view(-1).unfold(0, 6, 3)[:2])),
@@ -349,8 +286,8 @@ GIVEN: dict[str, tuple[Callable[[], Callable[..., object]], Callable[[], object]
         lambda: keywords,
         lambda: ((x3(), x3()), {"scale": 2.0, "b": torch.ones(3), "a": torch.zeros(3)}),
     ),
-    "tree": (lambda: tree, lambda: ({"x": x3(), "pair": (torch.ones(3), {"k": torch.zeros(3)})},)),
-    "dataclass": (lambda: optimizer_step, state),
+    "tree": sample(caches, "memoized_statistics"),
+    "dataclass": sample(caches, "attend_with_cache"),
     "method": (lambda: Average().update, lambda: ((x3(),), {"decay": 0.5})),
     "callable": (Average, x3),
     "partial": (lambda: functools.partial(swap, torch.zeros(3)), x3),
@@ -359,7 +296,7 @@ GIVEN: dict[str, tuple[Callable[[], Callable[..., object]], Callable[[], object]
     "parameter": (lambda: updates_a_parameter, x3),
     "defaults": (lambda: defaults, x3),
     "hidden": (hidden, x3),
-    "two graphs": (lambda: two_graphs, lambda: (x3(), torch.ones(3))),
+    "two graphs": sample(control_flow, "clip_if_large"),
     "module": (Delayed, x3),
     "module's method": (lambda: Delayed().forward, x3),
     "training": (lambda: network().train(), rows),
@@ -377,15 +314,15 @@ GIVEN: dict[str, tuple[Callable[[], Callable[..., object]], Callable[[], object]
     "slots": (Slotted, x3),
     "class method": (lambda: Static.named, x3),
     "static method": (lambda: Static.static, x3),
-    "training step": (train_step, rows),
+    "training step": sample(optimizers, "train_classifier"),
     "lazy": (Lazy, x3),
-    "own derivative": (lambda: own_derivative, lambda: x3().requires_grad_()),
-    "vmap": (lambda: mapped, lambda: (rows(), x3())),
+    "own derivative": sample(autograd, "fake_quantize"),
+    "vmap": sample(transforms, "batched_argument_is_written"),
     "data": (lambda: assigns_data, lambda: (x3(), nn.Parameter(torch.ones(3)))),
     "lbfgs": (lbfgs_step, x3),
     "removed key": (lambda: removes, lambda: ({"a": x3(), "b": torch.ones(3)},)),
     "exchanged": (lambda: exchanges, lambda: ([x3(), torch.ones(3)],)),
-    "metadata": (lambda: changes_metadata, x3),
+    "metadata": sample(results_and_metadata, "squeezed_in_place"),
 }
 
 # Torch gets these wrong. A new copy into an input reads later writes (`copy-of-written-input` in
