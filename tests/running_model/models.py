@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import torch
 import torch.nn.functional as F
-from torch import nn
+from torch import Tensor, nn
 
 Compile: TypeAlias = Callable[[Any], Any]
 Steps: TypeAlias = Callable[[Compile], list[float]]
@@ -20,51 +20,62 @@ STEPS = 4
 
 
 class LlamaBlock(nn.Module):
-    def __init__(self, dim: int, heads: int) -> None:
+    """With a length, attention is over a cache of keys and values that it writes in place."""
+
+    def __init__(self, dim: int, heads: int, length: int) -> None:
         super().__init__()
-        self.heads = heads
+        self.heads, self.length = heads, length
         self.norm1, self.norm2 = nn.RMSNorm(dim), nn.RMSNorm(dim)
         self.qkv = nn.Linear(dim, 3 * dim, bias=False)
         self.out = nn.Linear(dim, dim, bias=False)
         self.gate = nn.Linear(dim, 2 * dim, bias=False)
         self.up = nn.Linear(dim, 2 * dim, bias=False)
         self.down = nn.Linear(2 * dim, dim, bias=False)
+        self.register_buffer("k", torch.zeros(1, heads, length, dim // heads))
+        self.register_buffer("v", torch.zeros(1, heads, length, dim // heads))
 
-    def forward(self, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: Tensor, angles: tuple[Tensor, Tensor], positions: Tensor) -> Tensor:
         batch, length, dim = x.shape
         parts = self.qkv(self.norm1(x)).view(batch, length, 3, self.heads, -1)
         q, k, v = parts.permute(2, 0, 3, 1, 4)
-        y = F.scaled_dot_product_attention(
-            rotated(q, cos, sin), rotated(k, cos, sin), v, is_causal=True
-        )
+        q, k = rotated(q, *angles), rotated(k, *angles)
+        if self.length:
+            self.k.index_copy_(2, positions, k)  # type: ignore[operator]
+            self.v.index_copy_(2, positions, v)  # type: ignore[operator]
+            mask = torch.arange(self.length) <= positions[:, None]
+            y = F.scaled_dot_product_attention(q, self.k, self.v, attn_mask=mask)  # type: ignore[arg-type]
+        else:
+            y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         x = x + self.out(y.transpose(1, 2).reshape(batch, length, dim))
         h = self.norm2(x)
-        result: torch.Tensor = x + self.down(F.silu(self.gate(h)) * self.up(h))
+        result: Tensor = x + self.down(F.silu(self.gate(h)) * self.up(h))
         return result
 
 
-def rotated(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+def rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     a, b = x.chunk(2, -1)
     return x * cos + torch.cat((-b, a), -1) * sin
 
 
 class Llama(nn.Module):
-    def __init__(self, vocabulary: int = 64, dim: int = 32, heads: int = 4) -> None:
+    def __init__(
+        self, vocabulary: int = 64, dim: int = 32, heads: int = 4, cached: int = 0
+    ) -> None:
         super().__init__()
         self.tokens, self.norm = nn.Embedding(vocabulary, dim), nn.RMSNorm(dim)
-        self.blocks = nn.ModuleList(LlamaBlock(dim, heads) for _ in range(2))
+        self.blocks = nn.ModuleList(LlamaBlock(dim, heads, cached) for _ in range(2))
         self.head = nn.Linear(dim, vocabulary, bias=False)
         frequency = 1 / 10000 ** (torch.arange(0, dim // heads, 2) / (dim // heads))
         angles = torch.outer(torch.arange(16), frequency).repeat(1, 2)
         self.register_buffer("cos", angles.cos())
         self.register_buffer("sin", angles.sin())
 
-    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+    def forward(self, tokens: Tensor, positions: Tensor) -> Tensor:
         x = self.tokens(tokens)
-        length = tokens.shape[1]
+        angles = self.cos[positions], self.sin[positions]  # type: ignore[index]
         for block in self.blocks:
-            x = block(x, self.cos[:length], self.sin[:length])  # type: ignore[index]
-        logits: torch.Tensor = self.head(self.norm(x))
+            x = block(x, angles, positions)
+        logits: Tensor = self.head(self.norm(x))
         return logits
 
 
@@ -76,7 +87,7 @@ def llama_training(compile_: Compile) -> list[float]:
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     compiled, losses = compile_(model), []
 
-    def update(averages: list[torch.Tensor], parameters: list[torch.Tensor]) -> None:
+    def update(averages: list[Tensor], parameters: list[Tensor]) -> None:
         with torch.no_grad():
             torch._foreach_lerp_(averages, parameters, 0.1)
 
@@ -84,7 +95,7 @@ def llama_training(compile_: Compile) -> list[float]:
     for _ in range(STEPS):
         for _ in range(2):
             tokens = torch.randint(0, 64, (2, 17))
-            logits = compiled(tokens[:, :-1]).flatten(0, 1)
+            logits = compiled(tokens[:, :-1], torch.arange(16)).flatten(0, 1)
             loss = F.cross_entropy(logits, tokens[:, 1:].flatten()) / 2
             loss.backward()
             losses.append(loss.item())
@@ -95,61 +106,15 @@ def llama_training(compile_: Compile) -> list[float]:
     return [*losses, *(float(p.detach().sum()) for p in average.parameters())]
 
 
-class StaticCacheBlock(nn.Module):
-    """GPT-2's attention over a cache of keys and values that it writes in place."""
-
-    def __init__(self, dim: int, heads: int, length: int) -> None:
-        super().__init__()
-        self.heads = heads
-        self.norm, self.qkv, self.out = (
-            nn.LayerNorm(dim),
-            nn.Linear(dim, 3 * dim),
-            nn.Linear(dim, dim),
-        )
-        self.mlp = nn.Sequential(
-            nn.LayerNorm(dim), nn.Linear(dim, 4 * dim), nn.GELU("tanh"), nn.Linear(4 * dim, dim)
-        )
-        self.register_buffer("k", torch.zeros(1, heads, length, dim // heads))
-        self.register_buffer("v", torch.zeros(1, heads, length, dim // heads))
-
-    def forward(self, x: torch.Tensor, positions: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        batch, length, dim = x.shape
-        parts = self.qkv(self.norm(x)).view(batch, length, 3, self.heads, -1)
-        q, k, v = parts.permute(2, 0, 3, 1, 4)
-        self.k.index_copy_(2, positions, k)  # type: ignore[operator]
-        self.v.index_copy_(2, positions, v)  # type: ignore[operator]
-        y = F.scaled_dot_product_attention(q, self.k, self.v, attn_mask=mask)  # type: ignore[arg-type]
-        x = x + self.out(y.transpose(1, 2).reshape(batch, length, dim))
-        result: torch.Tensor = x + self.mlp(x)
-        return result
-
-
-class Gpt(nn.Module):
-    def __init__(self, vocabulary: int = 64, dim: int = 32, length: int = 12) -> None:
-        super().__init__()
-        self.length = length
-        self.tokens, self.places = nn.Embedding(vocabulary, dim), nn.Embedding(length, dim)
-        self.blocks = nn.ModuleList(StaticCacheBlock(dim, 4, length) for _ in range(2))
-        self.norm = nn.LayerNorm(dim)
-
-    def forward(self, tokens: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
-        mask = torch.arange(self.length) <= positions[:, None]
-        x = self.tokens(tokens) + self.places(positions)
-        for block in self.blocks:
-            x = block(x, positions, mask)
-        logits: torch.Tensor = self.norm(x) @ self.tokens.weight.t()
-        return logits[:, -1]
-
-
-def gpt_generation(compile_: Compile) -> list[float]:
+def llama_generation(compile_: Compile) -> list[float]:
     """Tokens one by one, with a static cache, after a prompt of five."""
-    model = compile_(Gpt().eval())
+    model = compile_(Llama(cached=12).eval())
     tokens, made = torch.randint(0, 64, (1, 5)), []
     with torch.no_grad():
-        token = model(tokens, torch.arange(5)).argmax(-1, keepdim=True)
+        token = model(tokens, torch.arange(5))[:, -1].argmax(-1, keepdim=True)
         for position in range(5, 5 + STEPS):
             made.append(float(token))
-            token = model(token, torch.tensor([position])).argmax(-1, keepdim=True)
+            token = model(token, torch.tensor([position]))[:, -1].argmax(-1, keepdim=True)
     return made
 
 
@@ -167,10 +132,10 @@ class ResidualBlock(nn.Module):
             nn.Conv2d(inside, outside, 1, stride, bias=False), nn.BatchNorm2d(outside)
         )
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: Tensor) -> Tensor:
         y = self.norm2(self.conv2(self.relu(self.norm1(self.conv1(x)))))
         y += self.shortcut(x)
-        result: torch.Tensor = self.relu(y)
+        result: Tensor = self.relu(y)
         return result
 
 
@@ -204,8 +169,8 @@ def embedding_training(compile_: Compile) -> list[float]:
     limited = nn.Embedding(20, 8, max_norm=1.0)
     optimizer = torch.optim.Adagrad([*model.parameters(), *limited.parameters()])
 
-    def forward(tokens: torch.Tensor) -> torch.Tensor:
-        result: torch.Tensor = model(tokens) + limited(tokens).sum(1)[:, :3]
+    def forward(tokens: Tensor) -> Tensor:
+        result: Tensor = model(tokens) + limited(tokens).sum(1)[:, :3]
         return result
 
     compiled, losses = compile_(forward), []
@@ -242,7 +207,7 @@ def whole_step(compile_: Compile) -> list[float]:
 
 MODELS: dict[str, Steps] = {
     "Llama, training": llama_training,
-    "GPT-2 with a static cache": gpt_generation,
+    "Llama with a static cache": llama_generation,
     "ResNet, training": resnet_training,
     "embedding with max_norm": embedding_training,
     "clipping and AdamW compiled": whole_step,
