@@ -29,7 +29,7 @@ def counter(x: Tensor, state: Tensor) -> Tensor:
     ("name", "calls"),
     [
         *((f"{name}:buffers", 1) for name in ("aot", "dynamo", "aot-eager", "export", "reference")),
-        *((f"{name}:kept-buffers", 2) for name in ("identity", "export")),
+        *((f"{name}:kept-buffers", 2) for name in ("identity", "export", "aot-inductor")),
     ],
 )
 def test_a_written_buffer_is_a_mutated_input_of_each_call(name: str, calls: int) -> None:

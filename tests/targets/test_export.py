@@ -1,4 +1,4 @@
-"""Target *export*: programs that its documentation bans are documented, similar ones are not."""
+"""Targets *export* and *aot-inductor*: what the documentation bans is documented, and no more."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -7,20 +7,22 @@ import pytest
 import torch
 from torch import Tensor
 
+from aliasproof.corpus.bug_files import known_bugs
 from aliasproof.ir.values import clone_inputs
 from aliasproof.judge.examination import Examination, examine
 from aliasproof.judge.trial import Case
 from aliasproof.oracles.contract import Promise
 from aliasproof.oracles.verdict import Verdict
 from aliasproof.targets.registry import target
-from aliasproof.targets.target import Build, Function
+from aliasproof.targets.target import Build, Function, Target
+from tests.short_programs import known_bug
 from tests.targets.conftest import trial_of, vector
 
-EXPORT = target("export")
+EXPORT, PACKAGE = target("export"), target("aot-inductor")
 
 
-def examined(function: Function, inputs: Sequence[Tensor]) -> Examination:
-    return examine(Case.of_function(function, inputs), EXPORT, attribute=False)
+def examined(function: Function, inputs: Sequence[Tensor], tested: Target = EXPORT) -> Examination:
+    return examine(Case.of_function(function, inputs), tested, attribute=False)
 
 
 def write_and_read(x: Tensor, y: Tensor) -> Tensor:
@@ -51,8 +53,9 @@ def write_and_read(x: Tensor, y: Tensor) -> Tensor:
         ),
     ],
 )
-def test_what_the_documentation_bans_is_documented(function, inputs, name):
-    found = examined(function, inputs)
+@pytest.mark.parametrize("tested", [EXPORT, PACKAGE], ids=lambda it: it.name)
+def test_what_the_documentation_bans_is_documented(tested, function, inputs, name):
+    found = examined(function, inputs, tested)
     assert found.violations == []
     assert found.documented[0].limitation.name == name
 
@@ -70,8 +73,9 @@ def test_what_the_documentation_bans_is_documented(function, inputs, name):
         pytest.param(lambda x: (x[1:], x + 1), [vector(6)], id="a view of an input"),
     ],
 )
-def test_their_neighbours_are_right(function: Function, inputs: list[Tensor]) -> None:
-    found = examined(function, inputs)
+@pytest.mark.parametrize("tested", [EXPORT, PACKAGE], ids=lambda it: it.name)
+def test_their_neighbours_are_right(tested, function, inputs) -> None:
+    found = examined(function, inputs, tested)
     reports = trial_of(found).judgement.reports
     assert {report.verdict for report in reports.values()} == {Verdict.HOLDS}
     assert found.violations == []
@@ -93,3 +97,10 @@ def test_captured_tensors_are_inputs_of_the_stages() -> None:
     found = examined(lambda x: x.add_(weight), [vector(6)])
     assert found.reports["clobbers"].verdict is Verdict.HOLDS
     assert found.violations == []
+
+
+@known_bug
+def test_what_inductor_does_wrong_without_a_package_is_its_fault() -> None:
+    found = examine(Case.of(known_bugs()["softmax-strides"].program), PACKAGE)
+    assert found.symptom is not None
+    assert (found.symptom.target, found.symptom.kind) == ("inductor", "wrong stride")
