@@ -1,7 +1,7 @@
 """Programs as tests write them, from a body and inputs, and the torch versions that break them."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from textwrap import dedent, indent
 
@@ -51,6 +51,29 @@ def of_vectors(
     """The program with this body and equal tensors, each a whole storage, given by its number."""
     views = (view(*sizes, storage=number, dtype=dtypes[number]) for number in storages)
     return program_of(body, *views)
+
+
+def without(op: str) -> Callable[[Program], Program]:
+    """A wrong rewrite: it drops the calls of this op."""
+
+    def rewrite(program: Program) -> Program:
+        kept = tuple(call for call in program.instructions if call.op != op)
+        return replace(program, instructions=kept)
+
+    return rewrite
+
+
+def instead_of(op: str, other: str) -> Callable[[Program], Program]:
+    """A wrong rewrite: it calls another op, with the same positional arguments."""
+
+    def rewrite(program: Program) -> Program:
+        calls = (
+            replace(call, op=other, kwargs=()) if call.op == op else call
+            for call in program.instructions
+        )
+        return replace(program, instructions=tuple(calls))
+
+    return rewrite
 
 
 def python_of(body: str, x: str = "torch.ones(2)") -> PythonProgram:

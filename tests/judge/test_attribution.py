@@ -24,21 +24,9 @@ from aliasproof.oracles.verdict import Verdict, Violation
 from aliasproof.targets.registry import TARGETS, target
 from aliasproof.targets.target import Target
 from aliasproof.targets.user_targets import of_value
-from tests.short_programs import known_bug
+from tests.short_programs import known_bug, without
 
 WRONG_VALUE = Symptom("planted", "values", "wrong value")
-SQUARE = "aten.mul.Tensor(x0, x0)"
-
-
-def without(op: str):
-    """A bug: the compiler drops calls of this op."""
-
-    def rewrite(program: Program) -> Program:
-        return replace(
-            program, instructions=tuple(call for call in program.instructions if call.op != op)
-        )
-
-    return rewrite
 
 
 loses_zero = without("aten.zero_.default")

@@ -1,13 +1,19 @@
-"""The reduced program fails as the original one: same target, oracle and kind."""
+"""The reduced program fails as the original one, and is short after few checks."""
 
 from collections.abc import Callable
 from dataclasses import replace
 
+import pytest
+import torch
+
+from aliasproof.generators.features import Features
+from aliasproof.generators.strategies import sample
 from aliasproof.ir.execution import ProgramFunction
 from aliasproof.ir.program import Instruction, Program
 from aliasproof.ir.validation import validate
 from aliasproof.ir.values import input_tensors
 from aliasproof.judge.attribution import Symptom, grade, shows
+from aliasproof.judge.examination import examine
 from aliasproof.judge.trial import Case, run_trial
 from aliasproof.oracles.observation import observe_eager
 from aliasproof.oracles.verdict import Violation
@@ -15,7 +21,7 @@ from aliasproof.reduction.program_steps import PROGRAM
 from aliasproof.reduction.reducer import Reducer
 from aliasproof.targets.registry import target
 from aliasproof.targets.target import Target
-from tests.short_programs import known_bug
+from tests.short_programs import instead_of, known_bug, without
 
 WRONG_VALUE = Symptom("planted", "values", "wrong value")
 
@@ -39,19 +45,10 @@ def violations(program: Program, tested: Target) -> list[Violation]:
     return run_trial(Case.of(program), tested).judgement.violations
 
 
-def forgets(op: str) -> Callable[[Program], Program]:
-    def rewrite(program: Program) -> Program:
-        return replace(
-            program, instructions=tuple(call for call in program.instructions if call.op != op)
-        )
-
-    return rewrite
-
-
 def test_a_lost_write_reduces_to_that_write(compiler, noisy) -> None:
     result = reduced(
         noisy("    y = aten.neg.default(x2)\n    aten.zero_.default(y)"),
-        compiler(forgets("aten.zero_.default")),
+        compiler(without("aten.zero_.default")),
         WRONG_VALUE,
     )
     assert ops(result) == ["zero_.default"]
@@ -61,7 +58,7 @@ def test_a_lost_write_reduces_to_that_write(compiler, noisy) -> None:
 
 
 def test_the_result_has_canonical_names(compiler, noisy) -> None:
-    faulty = compiler(forgets("aten.neg_.default"))
+    faulty = compiler(without("aten.neg_.default"))
     result = reduced(
         noisy("    y = aten.clone.default(x1)\n    aten.neg_.default(y)"), faulty, WRONG_VALUE
     )
@@ -84,7 +81,7 @@ def raises_without(op: str, then: Callable[[Program], Program]) -> Callable[[Pro
 
 def test_a_wrong_value_does_not_slip_to_an_error(compiler, noisy) -> None:
     """The empty program is smaller, and shows the error."""
-    faulty = compiler(raises_without("aten.mul_.Tensor", forgets("aten.zero_.default")))
+    faulty = compiler(raises_without("aten.mul_.Tensor", without("aten.zero_.default")))
     start = noisy("    y = aten.neg.default(x2)\n    aten.zero_.default(y)")
     result = reduced(start, faulty, WRONG_VALUE)
     assert sorted(ops(result)) == ["mul_.Tensor", "zero_.default"]
@@ -132,9 +129,9 @@ def test_a_wrong_input_does_not_slip_to_a_wrong_value(compiler, program) -> None
 
 def test_the_fault_of_one_target_does_not_slip_to_the_one_before(compiler, noisy) -> None:
     """Both targets drop something. The failure to reduce is of the later one only."""
-    first = compiler(forgets("aten.zero_.default"), "first")
+    first = compiler(without("aten.zero_.default"), "first")
     both = compiler(
-        lambda program: forgets("aten.neg_.default")(forgets("aten.zero_.default")(program)),
+        lambda program: without("aten.neg_.default")(without("aten.zero_.default")(program)),
         after=first,
     )
     start = noisy(
@@ -142,9 +139,6 @@ def test_the_fault_of_one_target_does_not_slip_to_the_one_before(compiler, noisy
     )
     start = replace(start, outputs=("y",))
     assert ops(reduced(start, both, WRONG_VALUE)) == ["neg_.default"]
-
-
-NEW_ALIAS = "new alias between input and output"
 
 
 # --- parts that are kept --------------------------------------------------------------------------
@@ -155,7 +149,7 @@ def test_an_input_that_must_be_there_is_used(compiler, program) -> None:
 
     def rewrite(candidate: Program) -> Program:
         shared = len(candidate.inputs) > len({view.storage for view in candidate.inputs})
-        return forgets("aten.zero_.default")(candidate) if shared else candidate
+        return without("aten.zero_.default")(candidate) if shared else candidate
 
     start = program(
         "aten.zero_.default(x0)\nv0 = aten.mul.Tensor(x1, x1)\nreturn v0, x0", (4,), (4,)
@@ -169,7 +163,7 @@ def test_an_input_that_must_be_there_is_used(compiler, program) -> None:
 def test_an_unused_input_that_does_not_matter_is_gone(compiler, program) -> None:
     start = program("aten.zero_.default(x0)\nreturn (x0,)", (4,), (4,))
     start = replace(start, inputs=(start.inputs[0], replace(start.inputs[1], storage=0)))
-    result = reduced(start, compiler(forgets("aten.zero_.default")), WRONG_VALUE)
+    result = reduced(start, compiler(without("aten.zero_.default")), WRONG_VALUE)
     assert len(result.inputs) == 1
 
 
@@ -216,14 +210,8 @@ def test_windows_without_elements_are_not_simpler(compiler, program) -> None:
 def test_an_alias_gives_way_to_a_wrong_value(compiler, program) -> None:
     """The compiler drops a clone. After a later write, values show that, too."""
 
-    def rewrite(candidate: Program) -> Program:
-        views = (
-            replace(call, op="aten.alias.default") if call.op == "aten.clone.default" else call
-            for call in candidate.instructions
-        )
-        return replace(candidate, instructions=tuple(views))
-
-    faulty, symptom = compiler(rewrite), Symptom("planted", "aliasing", NEW_ALIAS)
+    faulty = compiler(instead_of("aten.clone.default", "aten.alias.default"))
+    symptom = Symptom("planted", "aliasing", "new alias between input and output")
     start = program(
         "v0 = aten.mul.Tensor(x0, x0)\nv1 = aten.clone.default(x0)\nreturn v0, v1", (4,)
     )
@@ -277,3 +265,63 @@ def test_a_value_that_reinplace_breaks_does_not_slip_to_functionalize(program) -
     )
     assert len(result) <= 4
     assert not violations(result, target("functionalize"))
+
+
+# --- programs of about 200 instructions -----------------------------------------------------------
+
+
+MOST_QUESTIONS, MOST_INSTRUCTIONS = 150, 6
+# Only features that the rules below rewrite, so that new groups, dtypes or scenarios change
+# nothing.
+LONG = Features(
+    dtypes=(torch.float32, torch.int64),
+    groups=("view", "in-place", "functional"),
+    layouts=("contiguous", "transposed", "offset"),
+    scenarios=(),
+    large=False,
+    instructions=220,
+    gradients=False,
+)
+
+
+def writes_through_parts_are_lost(program: Program) -> Program:
+    parts = {
+        result
+        for call in program.instructions
+        for result in call.results
+        if call.op.split(".")[1] in ("select", "slice", "diagonal", "narrow")
+    }
+
+    def kept(call: Instruction) -> bool:
+        return not call.mutates() or parts.isdisjoint(call.refs[:1])
+
+    return replace(program, instructions=tuple(filter(kept, program.instructions)))
+
+
+@pytest.mark.parametrize(
+    ("rule", "seed"),
+    [
+        (writes_through_parts_are_lost, 1),
+        (instead_of("aten.clone.default", "aten.alias.default"), 0),
+        (writes_through_parts_are_lost, 2),
+        # A negation is computed in place, even if its operand is read afterwards.
+        (instead_of("aten.neg.default", "aten.neg_.default"), 11),
+    ],
+)
+def test_one_mistake_in_200_instructions_ends_short(compiler, rule, seed: int) -> None:
+    faulty = compiler(rule)
+    for program in (it for it in sample(LONG, seed, 50) if 180 <= len(it) <= 220):
+        symptom = examine(Case.of(program), faulty).symptom
+        if symptom is not None and symptom.oracle in ("values", "inputs"):
+            break
+    else:
+        pytest.fail("no program fails")
+    shown: list[int] = []  # the sizes of checked candidates
+
+    def predicate(candidate: Program) -> int:
+        answer = grade(candidate, faulty, symptom)
+        shown.append(len(candidate) if answer else len(program))
+        return answer
+
+    assert len(Reducer(PROGRAM, program, predicate).run()) <= MOST_INSTRUCTIONS
+    assert min(shown[:MOST_QUESTIONS]) <= MOST_INSTRUCTIONS
