@@ -166,7 +166,6 @@ def test_nothing_to_decide(call, write_program):
 @pytest.mark.parametrize(
     ("text", "arguments", "parts"),
     [
-        (MUTATES, ["--views", "neither"], ["--views neither", "alias, copy"]),
         (MUTATES, ["--function", "other"], ["mine.py defines no 'other'"]),
         (
             MUTATES.replace("x + 1", "x + torch.ones(7)"),
@@ -185,7 +184,7 @@ def test_nothing_to_decide(call, write_program):
             ["mine.py: the reference pass refuses it", "data-dependent"],
         ),
     ],
-    ids=["views", "function", "sizes", "raises", "exits", "branches"],
+    ids=["function", "sizes", "raises", "exits", "branches"],
 )
 def test_what_cannot_be_explained_is_bad_input(call, write, text, arguments, parts):
     outcome = call("explain", write(text), *arguments)

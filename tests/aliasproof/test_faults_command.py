@@ -52,16 +52,9 @@ def test_the_matrix_as_json(call):
     assert set(found["only killer of"]) == set(EVERY_ORACLE)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("--fault", "expand is sumed"), "did you mean 'expand is summed'"),
-        (("--programs", 0), "at least 1"),
-        (("--workers", 0), "at least 1"),
-    ],
-)
-def test_bad_options(call, arguments, message):
-    assert message in call("faults", *arguments).refusal
+def test_an_unknown_fault_is_refused(call):
+    refusal = call("faults", "--fault", "expand is sumed").refusal
+    assert "did you mean 'expand is summed'" in refusal
 
 
 # --- the table ------------------------------------------------------------------------------------

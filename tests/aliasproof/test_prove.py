@@ -337,22 +337,6 @@ def test_captured_tensors_are_named(call, write_program):
     assert given["targets"]["reference"]["captured by the function"] == ["W"]
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--sizes", "5:2"], "--sizes 5:2: give LOW:HIGH"),
-        (["--sizes", "64"], "--sizes 64: give LOW:HIGH"),
-        (["--sizes", "-1:4"], "--sizes -1:4: give LOW:HIGH"),
-        (["--sizes", "one:two"], "give LOW:HIGH in whole numbers"),
-        (["--limit", "0"], "--limit 0: give seconds above 0"),
-        (["--limit", "nan"], "--limit nan: give seconds above 0"),
-        (["--target", "inducktor"], "unknown target 'inducktor'"),
-    ],
-)
-def test_bad_options_end_in_one_line(call, mine, options, message):
-    assert message in call("prove", mine, *options).refusal
-
-
 def test_a_function_that_raises_in_eager_is_bad_input(call, write_program):
     path = write_program("return x.view(3, 3)", "torch.ones(4)")
     assert "eager raises RuntimeError" in call("prove", path, "--target", "reference").refusal

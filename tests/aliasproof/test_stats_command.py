@@ -49,10 +49,6 @@ def test_a_blind_spot_is_marked(call, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "NEVER" not in swaps
 
 
-def test_the_number_of_programs_must_be_positive(call):
-    assert "--programs 0: give at least 1" in call("stats", "--programs", "0").refusal
-
-
 @pytest.mark.filterwarnings("ignore")  # of torch, about odd programs
 def test_stats_of_how_dynamo_cuts_python_programs(call):
     found = call("stats", "--python", "--programs", "6", "--frames", "3", "--json").json()

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from aliasproof.commands import command_line
 from tests.subprocesses import aliasproof, python
 
 SCRIPT = """
@@ -272,10 +271,3 @@ def test_verify_leaves_out_what_rounding_alone_changes(ran, tmp_path: Path, lost
     wrong, left_out = line.split("; not compared")
     assert "Linear 0: weight" in left_out
     assert ("1 differ: Model 0: calls" if lost else "verified") in wrong
-
-
-@pytest.mark.parametrize("option", [["--target", "inductor"], ["--calls", "1"], ["--raise"]])
-def test_verify_refuses_options_of_the_check(capsys, tmp_path: Path, option: list[str]) -> None:
-    (tmp_path / "empty.py").write_text("")
-    assert command_line.run(["run", "--verify", *option, str(tmp_path / "empty.py")]) == 2
-    assert "leave out --target, --calls and --raise" in capsys.readouterr().err
