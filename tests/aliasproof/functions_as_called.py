@@ -45,20 +45,7 @@ def compile_with(monkeypatch: pytest.MonkeyPatch, wrong: Callable[[Any], Any]) -
     monkeypatch.setattr(python_case, "compiler", compiler)
 
 
-# --- Parameters, views ----------------------------------------------------------------------------
-
-
-def parameter_of_data(p: Tensor) -> Tensor:
-    q = torch.nn.Parameter(p.data)
-    with torch.no_grad():
-        q.mul_(2)
-    return p * q
-
-
-def parameter_written(p: Tensor) -> Tensor:
-    with torch.no_grad():
-        p.mul_(2)
-    return p * p.detach()
+# --- views ----------------------------------------------------------------------------------------
 
 
 def view_under_no_grad(x: Tensor) -> Tensor:
@@ -69,16 +56,6 @@ def view_under_no_grad(x: Tensor) -> Tensor:
 def copy_under_no_grad(x: Tensor) -> Tensor:
     with torch.no_grad():
         return x[0] * 1
-
-
-def gradient_state_of_alias(x: Tensor, p: Tensor) -> Tensor:
-    x[0].mul_(p)
-    return x * x.requires_grad
-
-
-def written_by_parameter(x: Tensor, p: Tensor) -> Tensor:
-    x[0].mul_(p)
-    return x * 2
 
 
 # --- functions of autograd ------------------------------------------------------------------------
@@ -128,10 +105,6 @@ def written_and_returned(x: Tensor, y: Tensor) -> Tensor:
 AOT = "aot-eager"
 
 
-def parameter() -> Tensor:
-    return torch.nn.Parameter(torch.ones(2))
-
-
 def given(*inputs: Callable[[], Any]) -> Callable[[], Sequence[Any]]:
     return lambda: [make() for make in inputs]
 
@@ -140,14 +113,8 @@ def ones() -> Tensor:
     return torch.ones(2)
 
 
-def number() -> Tensor:
-    return torch.tensor(2.0).requires_grad_()
-
-
 PAIRINGS = (
-    Pairing(AOT, "errors", parameter_of_data, parameter_written, given(parameter)),
     Pairing(AOT, "structure", view_under_no_grad, copy_under_no_grad, given(leaf)),
-    Pairing("dynamo", "values", gradient_state_of_alias, written_by_parameter, given(ones, number)),
     Pairing("dynamo", "objects", function_returns_input, function_returns_new, given(ones)),
     Pairing(AOT, "aliasing", set_of_intermediate, written_and_returned, given(ones, ones)),
 )

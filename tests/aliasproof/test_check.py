@@ -23,7 +23,7 @@ from aliasproof.oracles.verdict import Verdict
 from aliasproof.reports.side_by_side import rows, value_text
 from aliasproof.targets import identity, second_calls
 from aliasproof.targets.target import Build
-from tests.aliasproof.planted_targets import SAFE, places
+from tests.aliasproof.planted_targets import SAFE
 from tests.targets.test_second_calls import without_alias
 
 
@@ -94,13 +94,6 @@ def test_data_dependent_branches_are_run_where_they_can_be():
     assert not check(branches, [torch.ones(3)], ["identity", "aot"]).violated
 
 
-def test_inputs_and_captured_tensors_stay_as_they_were():
-    x, before = torch.zeros(3), WEIGHT.clone()
-    check(lambda y: (y.add_(1), WEIGHT.mul_(2)), [x], ["aot"])
-    assert torch.equal(x, torch.zeros(3))
-    assert torch.equal(WEIGHT, before)
-
-
 def test_the_random_numbers_of_the_caller_go_on():
     def states():
         return str((torch.get_rng_state().tolist(), random.getstate(), np.random.get_state()))  # noqa: NPY002
@@ -147,15 +140,6 @@ def test_a_lazy_module_is_refused_and_stays_as_it_is():
     assert module.has_uninitialized_params()
     module(torch.ones(2, 4))
     assert not check(module, [torch.ones(2, 4)], ["aot-eager"]).results["aot-eager"].violated
-
-
-def test_state_of_a_module_is_compared(forgetful_target):
-    norm = torch.nn.BatchNorm1d(3)
-    found = check(norm, [torch.randn(4, 3)], ["aot", "forgetful"])
-    assert not found.results["aot"].violated
-    lost = places(found, "forgetful", "inputs")
-    assert lost == {"input 'num_batches_tracked'", "input 'running_mean'", "input 'running_var'"}
-    assert "captured tensors are passed as further inputs: weight, bias, " in found.notes[0]
 
 
 def test_a_module_that_keeps_state_is_also_compiled_once_and_called_twice():
@@ -355,13 +339,13 @@ def test_a_step_by_given_gradients_is_judged():
     MODEL(torch.ones(4, 3)).sum().backward()
     before = MODEL.bias.detach().clone()
     for function, factor in ((scaled_step, 0.5), (step, 1.0)):
-        found = check(function, (torch.tensor(0.5),), ["aot-eager"])
+        found = check(function, (torch.tensor(0.5),), ["aot-eager", "reference"])
+        assert not found.violated
         assert found.eager.unjudged is None
         assert found.eager.observation is not None
         stepped = found.eager.observation.outputs[1]
         assert isinstance(stepped, torch.Tensor)
         assert torch.allclose(stepped, before - 0.5 * factor * 4)
-        assert not found.results["aot-eager"].violated
     # Nothing that the caller has changes.
     assert torch.equal(MODEL.bias, before)
     assert MODEL.bias.grad is not None

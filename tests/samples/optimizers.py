@@ -88,23 +88,6 @@ def train_classifier(x: Tensor, labels: Tensor) -> Tensor:
     return loss.detach()
 
 
-regression = nn.Linear(3, 1)
-for _parameter in regression.parameters():
-    _parameter.grad = torch.randn_like(_parameter)
-sgd = torch.optim.SGD(regression.parameters(), lr=0.1, momentum=0.9, nesterov=True, foreach=True)
-sgd.step()  # makes the momentum buffers
-
-
-def sgd_with_schedule(scale: Tensor) -> list[Tensor]:
-    """A step with gradients that are there already, scaled in place before it."""
-    with torch.no_grad():
-        for parameter in regression.parameters():
-            assert parameter.grad is not None
-            parameter.grad.mul_(scale)
-    sgd.step()
-    return [parameter.detach().clone() for parameter in regression.parameters()]
-
-
 INPUTS = {
     "momentum_step": lambda: tuple([torch.randn(3, 2), torch.randn(4)] for _ in range(3)),
     "foreach_adam": foreach_adam_inputs,
@@ -116,5 +99,4 @@ INPUTS = {
     ),
     "unscale_and_skip": unscale_and_skip_inputs,
     "train_classifier": lambda: (torch.randn(6, 4), torch.tensor([0, 2, 1, 1, 0, 2])),
-    "sgd_with_schedule": lambda: torch.tensor(0.5),
 }
