@@ -4,14 +4,17 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from textwrap import dedent, indent
+from typing import Any
 
 import pytest
 import torch
 
 from aliasproof.corpus.bug_files import program_with
+from aliasproof.ir.lifting import lift_program
 from aliasproof.ir.program import Input, Program, Storage
 from aliasproof.ir.python_program import PythonProgram
 from aliasproof.ir.regions import dense_strides
+from aliasproof.ir.values import input_tensors
 
 known_bug = pytest.mark.skipif(
     not torch.__version__.startswith("2.13."), reason="a bug of torch 2.13"
@@ -100,6 +103,20 @@ def programs_in(text: str) -> dict[str, Program]:
         names, _, inputs = head.rpartition(": ")
         views = [_view(*found.groups()) for found in _INPUT.finditer(inputs)]
         programs |= dict.fromkeys(names.split(" / "), program_of(body, *views))
+    return programs
+
+
+def lifted_in(text: str) -> dict[str, Program]:
+    """As `programs_in`, but with bodies of functions of x and y, and without empty lines."""
+    programs: dict[str, Program] = {}
+    for block in re.split(r"\n(?=\S)", text.strip().replace(" /\n", " / ")):
+        head, body = block.split("\n", 1)
+        names, _, inputs = head.rpartition(": ")
+        views = [_view(*found.groups()) for found in _INPUT.finditer(inputs)]
+        scope: dict[str, Any] = {"torch": torch}
+        exec(f"def function(x, y=None):\n{body}", scope)
+        lifted = lift_program(scope["function"], input_tensors(program_of("return ()", *views)))
+        programs |= dict.fromkeys(names.split(" / "), lifted.program)
     return programs
 
 

@@ -18,166 +18,142 @@ from aliasproof.faults.planning_faults import FAULTS as PLANNING_FAULTS
 from aliasproof.judge.trial import Case, run_eager
 from aliasproof.reference_pass.pipeline import CONDITIONS
 from aliasproof.reference_pass.rules import RULES, Rules
-from tests.short_programs import programs_in
+from tests.short_programs import lifted_in, programs_in
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of torch, about odd programs
 
 # A head has the name of a fault, all oracles that kill it, and the inputs.
-KILLED_ON = programs_in("""
+KILLED_ON = lifted_in("""
 last piece starts too early, by inputs equivalence: [5]
-    v0, v1, v2 = aten.split.Tensor(x0, 2)
-    v3 = aten.zero_.default(v2)
-    return ()
-
+    x.split(2)[2].zero_()
 transpose is not undone, by inputs equivalence: [2, 2] [2, 2]
-    v0 = aten.t.default(x0)
-    v1 = aten.sub_.Tensor(v0, x1)
-    return ()
-
+    x.t().sub_(y)
 masked write counts as overwrite, by inputs equivalence: [3] bool[3]
-    v0 = aten.add_.Scalar(x0, 1)
-    v1 = aten.masked_fill_.Scalar(x0, x1, 5)
-    return ()
-
+    x.add_(1).masked_fill_(y, 5)
 tensor is always the base, by inputs equivalence: [2] offset 2
-    v0 = aten.as_strided.default(x0, [4], [1], 0)
-    v1 = aten.add_.Scalar(v0, 1)
-    return ()
-
+    x.as_strided((4,), (1,), 0).add_(1)
 view is not regenerated, by values equivalence /
 reads ignore queued writes, by values equivalence: [3]
-    v0 = aten.slice.Tensor(x0, 0, 1, 3)
-    v1 = aten.neg.default(v0)
-    v2 = aten.mul_.Scalar(x0, 2)
-    v3 = aten.neg.default(v0)
-    return v1, v3
-
+    view = x[1:]
+    first = view.neg()
+    x.mul_(2)
+    return first, view.neg()
 base has another layout, by metadata: [3, 1]
-    v0 = aten.neg.default(x0)
-    v1 = aten.expand.default(v0, [3, 4])
-    v2 = aten.fill_.Scalar(v1, 5)
-    return (v0,)
-
+    a = x.neg()
+    a.expand(3, 4).fill_(5)
+    return a
 offset in elements of the base, by values equivalence: [6] strides [2] float64[2] offset 1 storage 0
-    v0 = aten.add_.Scalar(x0, 1)
-    v1 = aten.neg.default(x1)
-    return (v1,)
-
+    x.add_(1)
+    return y.neg()
 new tensor is made contiguous, by metadata: [2, 3]
-    v0 = aten.t.default(x0)
-    v1 = aten.neg.default(v0)
-    v2 = aten.add_.Scalar(v1, 1)
-    return (v1,)
-
+    return x.t().neg().add_(1)
 without same size and dtype, by metadata: int8[4]
-    v0 = aten.neg.default(x0)
-    v1 = aten.ge.Scalar(v0, -1)
-    return (v1,)
-
+    return x.neg() >= -1
+without same location, by values equivalence: [8]
+    a = x.neg()
+    return (a[2:] * 2).as_strided((2,), (1,), 0).neg()
+without not repeated, by errors: [4]
+    a = x.neg()
+    return a.index_add(0, x.argsort(), a)
+without no overlapping operand, by errors: [4]
+    a = x.neg()
+    return (a[1:3] - a[:2]).sum()
+without source is at destination, by values equivalence: [4]
+    a = x.neg()
+    return a.slice_scatter(a[2:], 0, 0, 2)
+without not an input, by inputs equivalence clobbers: [4]
+    return x.neg().sum()
+without no later use, by values equivalence clobbers: [4]
+    a = x.neg()
+    return a * 2, a.sum()
+without dead before epilogue, by inputs equivalence clobbers: [4] [4]
+    a = x * 2
+    x.copy_(y)
+    y.copy_(a)
+without no new alias, by aliasing objects: [4] [4]
+    a = y.flip(0)
+    x.copy_(a)
+    return a
+without no self overlap, by errors: [1]
+    return (x.neg().expand(4) + 1).amax(0)
+without same stride, by metadata: [2, 2]
+    return x + x.neg().t()
+view of an output is that output, by objects: [2, 2]
+    a = x.neg()
+    return a, a.view(2, 2)
+copy is dropped before it is stored elsewhere, by errors: [4]
+    x[:3].copy_(x[1:].clone())
+result is computed into an overlapping view, by clobbers: [4]
+    x[:3].copy_(torch.ops.aten.add.Scalar(x[1:], 1))
+    return x
+unused random op is left out, by values equivalence /
+equal random ops are merged, by values equivalence: [4]
+    torch.rand_like(x)
+    return torch.rand_like(x)
+operator gets another layout, by values: [4, 4]
+    return torch.ops.aliasproof.strides(x[:, 1:3].mul_(2))
+operators see no layout, by values: [4, 4]
+    return torch.ops.aliasproof.location(x[1:3].clone())
+each part is stored into the empty buffer, by values equivalence /
+repeated part is stored once, by values equivalence: [4]
+    a = x.neg()
+    return torch.cat([a, x + 1, a])
+stack ignores the dimension, by values equivalence: [2]
+    return torch.stack([x.neg(), x + 1], 1)
+pads begin with the first dimension, by values equivalence /
+part is stored by the pad behind it, by values equivalence /
+around a part is zero, by values /
+around a part is old memory, by values equivalence: [2, 2]
+    return torch.constant_pad_nd(x.neg(), (0, 1, 1, 0), 5)
+part starts one element early, by values equivalence /
+every part is stored at the start, by values equivalence /
+copied parts are forgotten, by values equivalence: [4]
+    return torch.cat([x.neg(), x])
+buffer is contiguous, by metadata: [2, 2, 3, 2]
+    view = x.permute(0, 3, 1, 2)
+    return torch.cat([view.neg(), view + 1], 1)
+memory may be made after the result, by errors: [4] [2]
+    a = y.neg()
+    return x.neg().slice_scatter(a, 0, 0, 2)
+free memory is counted in elements, by errors: [4] [8]
+    return (y + x.double().sum()).sum()
+reads of views are forgotten, by values equivalence: [2, 2]
+    return x.neg().t().sum(0)
+planned without no overlapping operand, by errors: [4]
+    a = x.neg()
+    return a.slice_scatter(a[:3].cumsum(0), 0, 1, 4)
+planned without not an input, by inputs equivalence clobbers: [16] [2]
+    a = y.neg()
+    return y.repeat(40).sum(), x.slice_scatter(a, 0, 0, 2)
+planned without no later use, by values equivalence clobbers: [16] [2]
+    a, b = x.neg(), y.neg()
+    return y.repeat(40).sum(), a.slice_scatter(b, 0, 0, 2), a + 1
+planned without dead before epilogue, by inputs equivalence clobbers: [4, 2] [2, 2]
+    a = y.cumsum(0)
+    x.copy_(x.slice_scatter(a, 0, 0, 2) + 1)
+    y.copy_(a.t())
+planned dtype is not compared, by metadata invariants: [4] [2]
+    a, b = x.neg(), y != 1
+    return a.slice_scatter(b, 0, 0, 2), b.sum()
+storage is taken over while it is read, by values clobbers /
+result is over what is read, by values clobbers: [3, 4] [32]
+    return y.neg().sum(), x.neg().sum(1).sum()
+uses of views are missed, by values equivalence clobbers: [4] [2, 4]
+    view = x.neg()[1:]
+    return y.sum(0), view + 1
+storage of an output is taken over, by values aliasing objects equivalence clobbers: [4] [2, 4]
+    return x.neg(), y.sum(0)
+storage of an input is taken over, by inputs aliasing objects equivalence clobbers: [4] [2, 4]
+    return y.sum(0)
+two joins share a buffer, by values equivalence: [4]
+    return torch.cat([x.neg(), x + 1]), torch.cat([x + 2, x + 3])
+size of free storages is ignored, by errors: [2] [2, 4]
+    return x.neg().sum(), y.sum(0)
+""") | programs_in("""
 without same bits, by values: [8] float16[4]
     v0 = aten.mul.Scalar(x0, 2)
     v1 = aten._neg_view.default(x1)
     v2 = aten.slice_scatter.default(v0, v1, 0, 0, 4)
-    return (v2,)
-
-without same location, by values equivalence: [8]
-    v0 = aten.neg.default(x0)
-    v1 = aten.slice.Tensor(v0, 0, 2, 8)
-    v2 = aten.mul.Scalar(v1, 2)
-    v3 = aten.as_strided.default(v2, [2], [1], 0)
-    v4 = aten.neg.default(v3)
-    return (v4,)
-
-without not repeated, by errors: [4]
-    v0 = aten.neg.default(x0)
-    v1 = aten.argsort.default(x0)
-    v2 = aten.index_add.default(v0, 0, v1, v0)
-    return (v2,)
-
-without no overlapping operand, by errors: [4]
-    v0 = aten.neg.default(x0)
-    v1 = aten.slice.Tensor(v0, 0, 1, 3)
-    v2 = aten.slice.Tensor(v0, 0, 0, 2)
-    v3 = aten.sub.Tensor(v1, v2)
-    v4 = aten.sum.default(v3)
-    return (v4,)
-
-without source is at destination, by values equivalence: [4]
-    v0 = aten.neg.default(x0)
-    v1 = aten.slice.Tensor(v0, 0, 2, 4)
-    v2 = aten.slice_scatter.default(v0, v1, 0, 0, 2)
-    return (v2,)
-
-without not an input, by inputs equivalence clobbers: [4]
-    v0 = aten.neg.default(x0)
-    v1 = aten.sum.default(v0)
-    return (v1,)
-
-without no later use, by values equivalence clobbers: [4]
-    v0 = aten.neg.default(x0)
-    v1 = aten.mul.Scalar(v0, 2)
-    v2 = aten.sum.default(v0)
-    return v1, v2
-
-without dead before epilogue, by inputs equivalence clobbers: [4] [4]
-    v0 = aten.mul.Scalar(x0, 2)
-    aten.copy_.default(x0, x1)
-    aten.copy_.default(x1, v0)
-    return ()
-
-without no new alias, by aliasing objects: [4] [4]
-    v0 = aten.flip.default(x1, [0])
-    aten.copy_.default(x0, v0)
-    return (v0,)
-
-without no self overlap, by errors: [1]
-    v0 = aten.neg.default(x0)
-    v1 = aten.expand.default(v0, [4])
-    v2 = aten.add.Scalar(v1, 1)
-    v3 = aten.amax.default(v2, [0])
-    return (v3,)
-
-without same stride, by metadata: [2, 2]
-    v0 = aten.neg.default(x0)
-    v1 = aten.transpose.int(v0, 0, 1)
-    v2 = aten.add.Tensor(x0, v1)
-    return (v2,)
-
-view of an output is that output, by objects: [2, 2]
-    v0 = aten.neg.default(x0)
-    v1 = aten.view.default(v0, [2, 2])
-    return v0, v1
-
-copy is dropped before it is stored elsewhere, by errors: [4]
-    v0 = aten.slice.Tensor(x0, 0, 0, 3)
-    v1 = aten.slice.Tensor(x0, 0, 1, 4)
-    v2 = aten.clone.default(v1)
-    aten.copy_.default(v0, v2)
-    return ()
-
-result is computed into an overlapping view, by clobbers: [4]
-    v0 = aten.slice.Tensor(x0, 0, 0, 3)
-    v1 = aten.slice.Tensor(x0, 0, 1, 4)
-    v2 = aten.add.Scalar(v1, 1)
-    aten.copy_.default(v0, v2)
-    return (x0,)
-
-unused random op is left out, by values equivalence /
-equal random ops are merged, by values equivalence: [4]
-    v0 = aten.rand_like.default(x0)
-    v1 = aten.rand_like.default(x0)
-    return (v1,)
-
-operator gets another layout, by values: [4, 4]
-    v0 = aten.slice.Tensor(x0, 1, 1, 3, 1)
-    v1 = aten.mul_.Scalar(v0, 2)
-    v2 = torch.ops.aliasproof.strides.default(v0)
-    return (v2,)
-
-operators see no layout, by values: [4, 4]
-    v0 = aten.slice.Tensor(x0, 0, 1, 3, 1)
-    v1 = aten.clone.default(v0)
-    v2 = torch.ops.aliasproof.location.default(v1)
     return (v2,)
 
 guards are not checked, by inputs equivalence: [4, 1]
@@ -186,145 +162,12 @@ guards are not checked, by inputs equivalence: [4, 1]
     v2 = aten.add_.Scalar(v1, 1)
     return ()
 
-each part is stored into the empty buffer, by values equivalence /
-repeated part is stored once, by values equivalence: [4]
-    v0 = aten.neg.default(x0)
-    v1 = aten.add.Tensor(x0, 1)
-    v2 = aten.cat.default([v0, v1, v0])
-    return (v2,)
-
-stack ignores the dimension, by values equivalence: [2]
-    v0 = aten.neg.default(x0)
-    v1 = aten.add.Tensor(x0, 1)
-    v2 = aten.stack.default([v0, v1], 1)
-    return (v2,)
-
-pads begin with the first dimension, by values equivalence /
-part is stored by the pad behind it, by values equivalence /
-around a part is zero, by values /
-around a part is old memory, by values equivalence: [2, 2]
-    v0 = aten.neg.default(x0)
-    v1 = aten.constant_pad_nd.default(v0, [0, 1, 1, 0], 5)
-    return (v1,)
-
-part starts one element early, by values equivalence /
-every part is stored at the start, by values equivalence /
-copied parts are forgotten, by values equivalence: [4]
-    v0 = aten.neg.default(x0)
-    v1 = aten.cat.default([v0, x0])
-    return (v1,)
-
-buffer is contiguous, by metadata: [2, 2, 3, 2]
-    v0 = aten.permute.default(x0, [0, 3, 1, 2])
-    v1 = aten.neg.default(v0)
-    v2 = aten.add.Tensor(v0, 1)
-    v3 = aten.cat.default([v1, v2], 1)
-    return (v3,)
-
-memory may be made after the result, by errors: [4] [2]
-    v0 = aten.neg.default(x1)
-    v1 = aten.neg.default(x0)
-    v2 = aten.slice_scatter.default(v1, v0, 0, 0, 2)
-    return (v2,)
-
-free memory is counted in elements, by errors: [4] [8]
-    v0 = aten._to_copy.default(x0, dtype=torch.float64)
-    v1 = aten.sum.default(v0)
-    v2 = aten.add.Tensor(x1, v1)
-    v3 = aten.sum.default(v2)
-    return (v3,)
-
-reads of views are forgotten, by values equivalence: [2, 2]
-    v0 = aten.neg.default(x0)
-    v1 = aten.t.default(v0)
-    v2 = aten.sum.dim_IntList(v1, [0])
-    return (v2,)
-
 random results are not drawn, by errors: [4]
     v0 = aten.bernoulli.default(x0)
     v1 = aten.new_ones.default(v0, [4])
     v2 = aten.rand_like.default(x0)
     v3 = aten.add.Tensor(v2, v1)
     return (v3,)
-
-planned without no overlapping operand, by errors: [4]
-    v0 = aten.neg.default(x0)
-    v1 = aten.slice.Tensor(v0, 0, 0, 3)
-    v2 = aten.cumsum.default(v1, 0)
-    v3 = aten.slice_scatter.default(v0, v2, 0, 1, 4)
-    return (v3,)
-
-planned without not an input, by inputs equivalence clobbers: [16] [2]
-    v0 = aten.neg.default(x1)
-    v1 = aten.repeat.default(x1, [40])
-    v2 = aten.sum.default(v1)
-    v3 = aten.slice_scatter.default(x0, v0, 0, 0, 2)
-    return v2, v3
-
-planned without no later use, by values equivalence clobbers: [16] [2]
-    v0 = aten.neg.default(x0)
-    v1 = aten.neg.default(x1)
-    v2 = aten.repeat.default(x1, [40])
-    v3 = aten.sum.default(v2)
-    v4 = aten.slice_scatter.default(v0, v1, 0, 0, 2)
-    v5 = aten.add.Tensor(v0, 1)
-    return v3, v4, v5
-
-planned without dead before epilogue, by inputs equivalence clobbers: [4, 2] [2, 2]
-    v0 = aten.cumsum.default(x1, 0)
-    v1 = aten.slice_scatter.default(x0, v0, 0, 0, 2)
-    v2 = aten.add.Tensor(v1, 1)
-    v3 = aten.t.default(v0)
-    aten.copy_.default(x0, v2)
-    aten.copy_.default(x1, v3)
-    return ()
-
-planned dtype is not compared, by metadata invariants: [4] [2]
-    v0 = aten.neg.default(x0)
-    v1 = aten.ne.Scalar(x1, 1)
-    v2 = aten.slice_scatter.default(v0, v1, 0, 0, 2)
-    v3 = aten.sum.default(v1)
-    return v2, v3
-
-storage is taken over while it is read, by values clobbers /
-result is over what is read, by values clobbers: [3, 4] [32]
-    v0 = aten.neg.default(x1)
-    v1 = aten.sum.default(v0)
-    v2 = aten.neg.default(x0)
-    v3 = aten.sum.dim_IntList(v2, [1])
-    v4 = aten.sum.default(v3)
-    return v1, v4
-
-uses of views are missed, by values equivalence clobbers: [4] [2, 4]
-    v0 = aten.neg.default(x0)
-    v1 = aten.slice.Tensor(v0, 0, 1, 4)
-    v2 = aten.sum.dim_IntList(x1, [0])
-    v3 = aten.add.Tensor(v1, 1)
-    return v2, v3
-
-storage of an output is taken over, by values aliasing objects equivalence clobbers: [4] [2, 4]
-    v0 = aten.neg.default(x0)
-    v1 = aten.sum.dim_IntList(x1, [0])
-    return v0, v1
-
-storage of an input is taken over, by inputs aliasing objects equivalence clobbers: [4] [2, 4]
-    v0 = aten.sum.dim_IntList(x1, [0])
-    return (v0,)
-
-two joins share a buffer, by values equivalence: [4]
-    v0 = aten.neg.default(x0)
-    v1 = aten.add.Tensor(x0, 1)
-    v2 = aten.cat.default([v0, v1])
-    v3 = aten.add.Tensor(x0, 2)
-    v4 = aten.add.Tensor(x0, 3)
-    v5 = aten.cat.default([v3, v4])
-    return v2, v5
-
-size of free storages is ignored, by errors: [2] [2, 4]
-    v0 = aten.neg.default(x0)
-    v1 = aten.sum.default(v0)
-    v2 = aten.sum.dim_IntList(x1, [0])
-    return v1, v2
 """)
 
 
