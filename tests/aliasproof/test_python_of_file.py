@@ -1,5 +1,6 @@
 """A user's file as Python programs: in eager, these do the same as the file."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,10 @@ from aliasproof.user_code import user_file
 from aliasproof.user_code.given_path import FileNames
 from aliasproof.user_code.python_of_file import python_programs
 
-FILES = {
-    "a module": """
+FILES = """
+# a module
 from torch import nn
 from torch.nn import functional as F
-
 class Twice(nn.Module):
     '''Doubles.'''
     def __init__(self, factor: int):
@@ -26,56 +26,45 @@ class Twice(nn.Module):
         return F.relu(x) * self.my_factor
     def forward(self, x):
         return self.double_it(x)
-
 program = Twice(2)
-
 def inputs():
     return torch.ones(2)
-""",
-    "a closure": """
+
+# a closure
 def make(factor):
     def scaled(x):
         return x * factor
     return scaled
-
 program = make(2)
 
-def inputs():
-    return (torch.ones(2),)
-""",
-    "a keyword": """
+# a keyword
 def program(x, *, factor=3):
     return x * factor
-
 def inputs():
     return (torch.ones(2),), {"factor": 2}
-""",
-    "a default": """
+
+# a default
 def program(x, factor=2):
     return x * factor
-
 def inputs():
     return [torch.ones(2)]
-""",
-    "a dict of arguments": """
+
+# a dict of arguments
 def program(x, factor):
     return x * factor
-
 def inputs():
     return {"factor": 2, "x": torch.ones(2)}
-""",
-    "locals of other names": """
+
+# locals of other names
 def program(x, y):
     return x + y[0]
-
 def inputs():
     x = torch.ones(2)
     return x.view(2), x
-
 if __name__ == "__main__":
     program(*inputs())
-""",
-    "layers and functions of math": """
+
+# layers and functions of math
 import math
 import os
 import numpy as np
@@ -86,37 +75,29 @@ from functools import partial
 from pathlib import Path
 import torch.nn.functional as F
 from math import sqrt as root
-
 @dataclass
 class Scale:
     factor: float
-
     def of(self, x):
         return x * self.factor
-
 scales = deque([partial(Scale(root(4.0)).of)])
 layer = deepcopy(torch.nn.Sequential(torch.nn.Identity(), torch.nn.Conv1d(1, 1, 1, bias=False)))
 torch.nn.init.ones_(layer[1].weight)
-
 def program(x):
     y = F.interpolate(layer(x[None, None]), scale_factor=math.ceil(0.1), mode="nearest")[0, 0]
     sizes = {f"size {size}": size for size in sorted([abs(-2)])}
     zeros = torch.zeros(sizes["size 2"], dtype=torch.uint8, device=x.device)
     return scales[0](y.detach()) + zeros.to(memory_format=torch.preserve_format)
-
 def inputs():
     return [*((z := torch.ones(2)) for _ in range(1))]
-""",
-    "a loop operator": """
-from torch._higher_order_ops.while_loop import while_loop
 
+# a loop operator
+from torch._higher_order_ops.while_loop import while_loop
 def program(x):
     return while_loop(lambda v: v.sum() < 4, lambda v: (v * 2,), (x,))[0]
-
-def inputs():
-    return (torch.ones(2),)
-""",
-}
+"""
+KINDS = dict(text.split("\n", 1) for text in re.split(r"^# ", FILES, flags=re.MULTILINE)[1:])
+INPUTS = "def inputs():\n    return (torch.ones(2),)\n"  # unless a file has others
 
 
 def programs(folder: Path, text: str) -> list[PythonProgram]:
@@ -127,9 +108,10 @@ def programs(folder: Path, text: str) -> list[PythonProgram]:
     return list(python_programs(path, names, given))
 
 
-@pytest.mark.parametrize("kind", FILES)
+@pytest.mark.parametrize("kind", KINDS)
 def test_the_program_returns_what_the_function_returns(kind: str, tmp_path: Path) -> None:
-    once, _, twice, *_ = programs(tmp_path, FILES[kind])
+    text = KINDS[kind] if "def inputs" in KINDS[kind] else KINDS[kind] + INPUTS
+    once, _, twice, *_ = programs(tmp_path, text)
     for program, names in ((once, ("out",)), (twice, ("out", "second"))):
         left = program.run()
         for name in names:

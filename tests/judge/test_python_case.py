@@ -22,6 +22,7 @@ from aliasproof.judge.localization import part_of
 from aliasproof.judge.python_case import PythonCase, compare, run_in_eager
 from aliasproof.targets.registry import target as target_named
 from tests.campaigns.made_findings import finding_of
+from tests.short_programs import python_of
 from tests.wrong_python import WRONG
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # warnings of torch about odd programs
@@ -157,41 +158,17 @@ def test_strides_of_gradients_are_not_compared():
 
 def test_a_view_that_autograd_forbids_to_use_is_compared():
     """It is one of several views that a call returned, and its base was written."""
-    program = PythonProgram("""import torch
-
-
-def program(x):
-    first, second = x.unbind()
-    x.mul_(2)
-    return first
-
-
-def calls(program):
-    x = torch.ones(2, 2, dtype=torch.complex64).requires_grad_() * 1
-    out = program(x)
-    return locals()
-""")
+    x = "torch.ones(2, 2, dtype=torch.complex64).requires_grad_() * 1"
+    program = python_of("first, second = x.unbind()\nx.mul_(2)\nreturn first", x)
     assert examine(PythonCase(program), target_named("identity")).violations == []
-
-
-DROPPED = """
-import torch
-
-def program(x):
-    return torch.nn.functional.dropout(x, 0.5)
-
-def calls(program):
-    out = program(torch.arange(64.0))
-    return locals()
-"""
 
 
 @pytest.mark.thorough
 def test_inductor_draws_the_numbers_that_eager_draws() -> None:
-    program = PythonProgram(DROPPED)
+    program = python_of("return torch.nn.functional.dropout(x, 0.5)", "torch.arange(64.0)")
     assert examine(PythonCase(program), target_named("inductor")).main is None
     assert draws(program)
-    finding = finding_of(program, "inductor", "values", "wrong value", "out")
+    finding = finding_of(program, "inductor", "values", "wrong value", "out1")
     assert "options={'fallback_random': True}" in script(finding)
     assert not confirm_python(finding).shown
     assert "options" not in script(replace(finding, target="aot-eager"))
@@ -201,21 +178,7 @@ def test_inductor_draws_the_numbers_that_eager_draws() -> None:
 
 
 BUGS = python_bugs()
-PROGRAM = """import torch
-
-
-def program(x):
-    x.mul_(3)
-    if x.shape[0] > 2:
-        print("a break")
-    return x.mul_(2) + 1
-
-
-def calls(program):
-    x = torch.ones(SIZE)
-    out = program(x)
-    return locals()
-"""
+BREAKS = 'x.mul_(3)\nif x.shape[0] > 2:\n    print("a break")\nreturn x.mul_(2) + 1'
 
 
 @pytest.mark.parametrize(
@@ -247,33 +210,25 @@ def subtracting(graph):
 @pytest.mark.thorough
 @pytest.mark.parametrize(("size", "where"), [(2, ""), (3, ", graph 2 of 2")])
 def test_a_planted_pass_of_inductor_is_named(size, where):
-    program = PythonProgram(PROGRAM.replace("SIZE", str(size)))
+    program = python_of(BREAKS, f"torch.ones({size})")
     with config.patch(post_grad_custom_post_pass=subtracting):
         symptom = examine(PythonCase(program), target_named("inductor")).symptom
         assert symptom == Symptom("inductor", "values", "wrong value")
         assert part_of(program, symptom) == "Inductor: post_grad_custom_post_pass" + where
 
 
-RAISING_TWICE = """import torch
-
-
-def program(w):
-    a, b = w.split(2)
-    with torch.no_grad():
-        a.mul_(2)
-    (g,) = torch.autograd.grad((w * w).sum(), w)
-    return g, b
-
-
-def calls(program):
-    out = program(torch.arange(4.0).requires_grad_())
-    return locals()
+RAISING_TWICE = """
+a, b = x.split(2)
+with torch.no_grad():
+    a.mul_(2)
+(g,) = torch.autograd.grad((x * x).sum(), x)
+return g, b
 """
 
 
 def test_an_error_of_a_backend_is_not_that_of_dynamo_after_it():
     """Without a backend that raises, Dynamo continues, and raises itself after the graph break."""
-    case = PythonCase(PythonProgram(RAISING_TWICE))
+    case = PythonCase(python_of(RAISING_TWICE, "torch.arange(4.0).requires_grad_()"))
     kinds = {}
     for name in ("dynamo", "aot-eager"):
         symptom = examine(case, target_named(name)).symptom
@@ -285,5 +240,5 @@ def test_an_error_of_a_backend_is_not_that_of_dynamo_after_it():
 
 def test_nothing_is_blamed_without_a_difference():
     """Without a difference, the first experiment would be reported as the wrong part."""
-    program = PythonProgram(PROGRAM.replace("SIZE", "2"))
+    program = python_of(BREAKS)
     assert part_of(program, Symptom("dynamo", "values", "wrong value")) == ""

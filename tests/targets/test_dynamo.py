@@ -29,7 +29,7 @@ from aliasproof.targets.registry import target as target_named
 from aliasproof.targets.target import Build, Function, Target
 from tests.campaigns.made_findings import finding_of
 from tests.scripts_here import confirm_here
-from tests.short_programs import program_of, view
+from tests.short_programs import program_of, python_of, view
 from tests.targets.conftest import stages_of, trial_of, vector
 
 BEHIND_DYNAMO = ("dynamo", "aot-eager", "inductor-fx", "dynamo:symbolic")
@@ -163,18 +163,7 @@ v1 = aten.rand_like.default(x1)
 v2 = aten.randint_like.default(x1, 100)
 return (v2,)
 """
-PYTHON = PythonProgram("""import torch
-
-
-def program(x):
-    torch.rand(3)
-    return torch.randint_like(x, 100)
-
-
-def calls(program):
-    out = program(torch.ones(5))
-    return locals()
-""")
+PYTHON = python_of("torch.rand(3)\nreturn torch.randint_like(x, 100)", "torch.ones(5)")
 
 
 def draws_later(x: Tensor) -> Tensor:
@@ -196,7 +185,7 @@ def test_a_function_holds_also_as_called() -> None:
 
 def test_a_python_program_holds_and_so_does_its_script() -> None:
     assert examine(PythonCase(PYTHON), target_named("aot-eager")).violations == []
-    finding = finding_of(PYTHON, "aot-eager", "values", "wrong value", "out")
+    finding = finding_of(PYTHON, "aot-eager", "values", "wrong value", "out1")
     assert not confirm_python(finding).shown
     without = PythonProgram(PYTHON.source.replace("torch.rand(3)", "torch.ones(3)"))
     assert confirm_python(replace(finding, program=without)).ending == "exits 0"
