@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from aliasproof.commands.command_line import run
-from aliasproof.ir.program import Input, Instruction, Program, Ref, Storage
+from aliasproof.ir.program import Program
 from aliasproof.oracles.contract import Contract
 from aliasproof.oracles.given_tolerance import NONE_GIVEN, compared_within
 from aliasproof.targets import names
@@ -19,6 +19,7 @@ from aliasproof.targets.target import Build, Function, Target
 from aliasproof.targets.tracing import Tracing
 from aliasproof.targets.variants import SYMBOLIC
 from tests.aliasproof.planted_targets import stale
+from tests.short_programs import program_of, view
 
 
 @dataclass(frozen=True)
@@ -127,9 +128,4 @@ def write_program(write: Callable[[str], str]) -> Callable[..., str]:
 @pytest.fixture
 def adding_program() -> Program:
     """A program that adds 1 to its input in place."""
-    return Program(
-        (Storage(torch.float32, 4),),
-        (Input("x", 0, torch.float32, (4,), (1,)),),
-        (Instruction("aten.add_.Scalar", (Ref("x"), 1)),),
-        ("x",),
-    )
+    return program_of("aten.add_.Scalar(x0, 1)\nreturn (x0,)", view(4))

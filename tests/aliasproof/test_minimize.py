@@ -27,7 +27,7 @@ from aliasproof.minimization.candidate_checks import (
     minimize,
 )
 from tests.campaigns.made_findings import finding_of
-from tests.short_programs import known_bug
+from tests.short_programs import known_bug, of_vectors
 from tests.subprocesses import ran
 
 MINE = """
@@ -289,6 +289,7 @@ def test_a_reduction_that_ends_leaves_no_temporary_file(call, program, tmp_path,
 
 
 QUESTION = {"target": "aot"}
+ONE, OTHER = (of_vectors(f"aten.{op}.default(x0)\nreturn (x0,)", 0) for op in ("zero_", "neg_"))
 
 
 class Answers:
@@ -305,43 +306,33 @@ class Answers:
         pass
 
 
-@pytest.fixture
-def one(program: Callable[..., Program]) -> Program:
-    return program("aten.zero_.default(x0)\nreturn (x0,)", (4,))
-
-
-@pytest.fixture
-def other(program: Callable[..., Program]) -> Program:
-    return program("aten.neg_.default(x0)\nreturn (x0,)", (4,))
-
-
-def test_what_was_answered_is_not_asked_again(one: Program, other: Program, tmp_path: Path) -> None:
+def test_what_was_answered_is_not_asked_again(tmp_path: Path) -> None:
     file = tmp_path / "answers"
     first = Answers(1, 0)
     with RememberedCheck.with_file(first, file, QUESTION) as check:
-        assert [check(one), check(other), check(one.renamed())] == [1, 0, 1]
+        assert [check(ONE), check(OTHER), check(ONE.renamed())] == [1, 0, 1]
     assert first.asked == 2
     second = Answers(5)
     with RememberedCheck.with_file(second, file, QUESTION) as check:
-        assert [check(one), check(other)] == [1, 0]
+        assert [check(ONE), check(OTHER)] == [1, 0]
     assert (second.asked, check.remembered) == (0, 2)
 
 
-def test_a_line_that_was_cut_by_a_kill_is_asked_again(one: Program, tmp_path: Path) -> None:
+def test_a_line_that_was_cut_by_a_kill_is_asked_again(tmp_path: Path) -> None:
     file = tmp_path / "answers"
     with RememberedCheck.with_file(Answers(1), file, QUESTION) as check:
-        check(one)
+        check(ONE)
     file.write_text(file.read_text()[:-3])
     again = Answers(1)
     with RememberedCheck.with_file(again, file, QUESTION) as check:
-        check(one)
+        check(ONE)
     assert again.asked == 1
 
 
-def test_answers_to_another_question_are_refused(one: Program, tmp_path: Path) -> None:
+def test_answers_to_another_question_are_refused(tmp_path: Path) -> None:
     file = tmp_path / "answers"
     with RememberedCheck.with_file(Answers(1), file, QUESTION) as check:
-        check(one)
+        check(ONE)
     with (
         pytest.raises(UserError, match="with target 'aot'; name a new file"),
         RememberedCheck.with_file(Answers(1), file, {"target": "inductor"}),
@@ -369,11 +360,11 @@ def test_the_same_command_goes_on_where_it_ended(call, program, tmp_path):
     assert len((tmp_path / "asked").read_text()) - asked == 2
 
 
-def test_each_of_several_runs_must_show_it(one: Program) -> None:
-    assert RepeatedCheck(Answers(1, 2, 1), 3)(one) == 1
-    assert RepeatedCheck(Answers(1, 0, 1), 3)(one) == 0
-    assert RepeatedCheck(Answers(0, 0, 1), 3, flaky=True)(one) == 1
-    assert RepeatedCheck(Answers(0, 1, 0, 1), 4).showing(one) == 2
+def test_each_of_several_runs_must_show_it() -> None:
+    assert RepeatedCheck(Answers(1, 2, 1), 3)(ONE) == 1
+    assert RepeatedCheck(Answers(1, 0, 1), 3)(ONE) == 0
+    assert RepeatedCheck(Answers(0, 0, 1), 3, flaky=True)(ONE) == 1
+    assert RepeatedCheck(Answers(0, 1, 0, 1), 4).showing(ONE) == 2
 
 
 def test_a_flaky_failure_is_told_and_reduced(call, program, tmp_path):

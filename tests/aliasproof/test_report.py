@@ -27,7 +27,6 @@ from aliasproof.findings.second_run import (
     word_on,
 )
 from aliasproof.findings.showing import recorded_lines
-from aliasproof.ir.program import Instruction, Ref
 from aliasproof.oracles.stage import Stage
 from aliasproof.reports.side_by_side import SHARED
 from aliasproof.reports.storage_strips import strips_of_graph
@@ -204,10 +203,9 @@ def test_a_hunt_is_reported_as_a_campaign_is(tmp_path):
     assert written.command == "hunt"
 
 
-def test_a_program_through_another_target_has_a_few_words(adding_program) -> None:
-    expand = Instruction("aten.expand.default", (Ref("x"), (3, 4)), results=("v0",))
-    zero = Instruction("aten.zero_.default", (Ref("v0"),))
-    wrong = replace(adding_program, instructions=(expand, zero))
+def test_a_program_through_another_target_has_a_few_words(program) -> None:
+    body = "v0 = aten.expand.default(x0, [3, 4])\naten.zero_.default(v0)\nreturn (x0,)"
+    wrong = program(body, (4,))
     assert word_on(wrong, "identity") == "holds"
     assert word_on(wrong, "aot") == "wrong: values, inputs"
 

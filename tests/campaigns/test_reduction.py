@@ -53,6 +53,7 @@ from aliasproof.targets.target import Build, Function, Target
 from tests.campaigns.test_recognition import symptom_of
 from tests.judge.test_passes import swap_operands
 from tests.scripts_here import confirm_here
+from tests.short_programs import of_vectors
 
 
 def double_products(graph: fx.Graph) -> None:
@@ -284,20 +285,12 @@ def adds_two(monkeypatch: pytest.MonkeyPatch) -> Target:
     return target
 
 
-@pytest.fixture
-def written(program: Callable[..., Program]) -> Callable[[int], Program]:
+def written(mask: int) -> Program:
     """The bits of integers under a mask. Under the mask 0, no values show the sum before it."""
-
-    def write(mask: int) -> Program:
-        plain = program(TEXT.format(mask=mask), (4,), (4,))
-        storages = tuple(replace(each, dtype=torch.int64) for each in plain.storages)
-        inputs = tuple(replace(each, dtype=torch.int64) for each in plain.inputs)
-        return replace(plain, storages=storages, inputs=inputs)
-
-    return write
+    return of_vectors(TEXT.format(mask=mask), 0, 1, dtypes=(torch.int64, torch.int64))
 
 
-def test_a_latent_failure_is_reduced_and_explained(adds_two, written) -> None:
+def test_a_latent_failure_is_reduced_and_explained(adds_two) -> None:
     drawn = Failure.latent(LATENT, written(0), 7)
     assert drawn == Failure(LATENT, written(0), 7)
     reduced = reduce_failure(drawn)
@@ -312,12 +305,12 @@ def test_a_latent_failure_is_reduced_and_explained(adds_two, written) -> None:
     assert "latent" in str(evidence["values that show it"])
 
 
-def test_what_results_show_is_not_latent(adds_two, written) -> None:
+def test_what_results_show_is_not_latent(adds_two) -> None:
     assert Failure.latent(LATENT, written(3), 7) is None
     assert reduce_failure(Failure(LATENT, written(3), 7)) is None
 
 
-def test_it_is_stored_without_a_reproducer(adds_two, written, tmp_path: Path) -> None:
+def test_it_is_stored_without_a_reproducer(adds_two, tmp_path: Path) -> None:
     reduced = reduce_failure(Failure(LATENT, written(0), 7))
     assert reduced is not None
     files, campaign = RunFolder.create(tmp_path / "run"), Campaign(Plan(("aot",)), tmp_path / "run")

@@ -16,7 +16,7 @@ from aliasproof.ir.program import Input, Program, Storage
 from aliasproof.ir.values import clone_inputs, input_tensors
 from aliasproof.targets.registry import target
 from aliasproof.targets.target import Function, Target
-from tests.short_programs import known_bug
+from tests.short_programs import known_bug, program_of, view
 from tests.targets.conftest import RIGHT, defined_by, ends, printed
 
 
@@ -77,19 +77,16 @@ def check_recipe(tested: Target, program: Program) -> None:
     [((2, 3), (6, 2)), ((2, 3), (1, 2)), ((2, 3), (0, 1)), ((2, 2), (1, 1)), ((2, 1), (1, 5))],
 )
 def test_a_recipe_does_what_build_does_for_inputs_of_any_layout(direct, sizes, strides):
-    view = Input("x", 0, torch.float32, sizes, strides)
-    for call in ("aten.neg.default(x)", "aten.clone.default(x)", "aten.flatten.using_ints(x)"):
-        body = f"    v0 = {call}\n    v1 = aten.reshape.default(v0, [-1])\n    return v0, v1\n"
-        check_recipe(
-            direct, parse_source(f"def program(x):\n{body}", (Storage(torch.float32, 12),), (view,))
-        )
+    for call in ("aten.neg.default(x0)", "aten.clone.default(x0)", "aten.flatten.using_ints(x0)"):
+        body = f"v0 = {call}\nv1 = aten.reshape.default(v0, [-1])\nreturn v0, v1"
+        check_recipe(direct, program_of(body, view(*sizes, strides=strides)))
 
 
-@pytest.mark.parametrize("call", ["aten.squeeze_.dims(x, [1])", "aten.transpose_.default(x, 0, 1)"])
+@pytest.mark.parametrize(
+    "call", ["aten.squeeze_.dims(x0, [1])", "aten.transpose_.default(x0, 0, 1)"]
+)
 def test_a_recipe_does_what_build_does_if_an_input_gets_another_layout(direct, call):
-    view = Input("x", 0, torch.float32, (2, 1), (1, 1))
-    text = f"def program(x):\n    {call}\n    return ()\n"
-    check_recipe(direct, parse_source(text, (Storage(torch.float32, 2),), (view,)))
+    check_recipe(direct, program_of(f"{call}\nreturn ()", view(2, 1)))
 
 
 @pytest.mark.parametrize("name", ["reference", "reference-copy", "reference-planned"])

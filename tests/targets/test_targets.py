@@ -14,7 +14,7 @@ from aliasproof.generators.features import swarm
 from aliasproof.generators.strategies import sample
 from aliasproof.ir.errors import UserError
 from aliasproof.ir.execution import ProgramFunction
-from aliasproof.ir.program import Input, Program, Storage
+from aliasproof.ir.program import Program
 from aliasproof.ir.values import input_tensors
 from aliasproof.judge.trial import Case, run_trial
 from aliasproof.oracles.contract import Promise
@@ -23,6 +23,7 @@ from aliasproof.oracles.verdict import Verdict
 from aliasproof.targets.aot import AOT
 from aliasproof.targets.registry import TARGETS, target
 from aliasproof.targets.target import Function, Target
+from tests.short_programs import of_vectors
 from tests.targets.conftest import OF_TORCH, matrix, stages_of
 
 # --- right programs -------------------------------------------------------------------------------
@@ -85,10 +86,7 @@ def test_identity_is_right_about_all_programs() -> None:
 
 
 def test_every_target_shows_its_stages(tested: Target) -> None:
-    program = Program(
-        (Storage(torch.float32, 4),), (Input("x", 0, torch.float32, (4,), (1,)),), (), ("x",)
-    )
-    stages = stages_of(run_trial(Case.of(program), tested))
+    stages = stages_of(run_trial(Case.of(of_vectors("return (x0,)", 0)), tested))
     assert tested.name in STAGES, "say in STAGES which graphs the target passes through"
     assert [stage.name for stage in stages] == STAGES[tested.name]
     for stage in stages:

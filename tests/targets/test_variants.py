@@ -26,7 +26,7 @@ from aliasproof.targets import buffers, reference
 from aliasproof.targets.control_flow import FORMS
 from aliasproof.targets.gradients import WithGradients
 from aliasproof.targets.registry import TARGETS, target
-from aliasproof.targets.second_calls import CHANGES, SECOND_CALLS
+from aliasproof.targets.second_calls import SECOND_CALLS
 from aliasproof.targets.target import Build, Function
 from aliasproof.targets.user_targets import KINDS
 from aliasproof.targets.variants import GRADS, VARIANTS, is_variant
@@ -335,28 +335,6 @@ def test_inputs_on_one_storage_have_one_leaf() -> None:
 
 
 # --- the second call ------------------------------------------------------------------------------
-
-
-def sharing(inputs: Sequence[Tensor]) -> int:
-    return len({tensor.untyped_storage()._cdata for tensor in inputs})
-
-
-def first_inputs(inputs: list[Tensor]) -> list[Tensor]:
-    maker = CHANGES["second-call"].chosen(inputs)
-    assert maker is not None
-    return maker(inputs)
-
-
-def test_the_first_call_has_inputs_of_other_sharing_and_equal_sizes() -> None:
-    base = torch.arange(4.0)
-    shared, apart = [base[:2], base[1:3]], [torch.ones(2), torch.zeros(3)]
-    for inputs in (shared, apart):
-        first = first_inputs(inputs)
-        assert sharing(first) == 3 - sharing(inputs)
-        assert [x.shape for x in first] == [x.shape for x in inputs]
-    (alone,) = first_inputs([base])
-    assert (alone.storage_offset(), alone.tolist()) == (4, base.tolist())
-    assert base.tolist() == [0, 1, 2, 3]
 
 
 def test_a_first_call_that_is_undefined_in_eager_is_not_made() -> None:
