@@ -48,35 +48,22 @@ def raises(module, example_inputs):
 
 def returns_first_twice(module, example_inputs):
     """Two outputs are one tensor."""
-    def run(*args):
-        outputs = module(*args)
-        return (outputs[0], outputs[0])
-    return run
+    return lambda *args: (first := module(*args)[0], first)
 
 
-def detaches(module, example_inputs):
-    """No gradient flows back through the first output."""
-    def run(*args):
-        first, *others = module(*args)
-        return (first.detach(), *others)
-    return run
+def _with_first(change):
+    """A backend that changes its first output."""
+    def backend(module, example_inputs):
+        def run(*args):
+            first, *others = module(*args)
+            return (change(first), *others)
+        return run
+    return backend
 
 
-def detaches_as_leaf(module, example_inputs):
-    detached = detaches(module, example_inputs)
-
-    def run(*args):
-        first, *others = detached(*args)
-        return (first.requires_grad_(), *others)
-    return run
-
-
-def requires_more(module, example_inputs):
-    """An output requires gradients that bring nothing."""
-    def run(*args):
-        first, *others = module(*args)
-        return (first.requires_grad_(), *others)
-    return run
+detaches = _with_first(torch.Tensor.detach)  # no gradient flows back through it
+detaches_as_leaf = _with_first(lambda first: first.detach().requires_grad_())
+requires_more = _with_first(torch.Tensor.requires_grad_)  # gradients that bring nothing
 
 
 def sums_in_parts(module, example_inputs):
