@@ -170,7 +170,6 @@ def test_bad_input_is_one_line(call, stored, torch_of, tmp_path):
         (["replay", "run", "--torch", "/nowhere"], "--torch /nowhere cannot be run"),
         (["triage", "run", "one"], "give a finding and --state"),
         (["triage", "run", "one", "--state", "fixt"], "did you mean 'fixed'?"),
-        (["merge", "run", "run"], "run is both the folder of the joined run and a run to join"),
     ):
         done = call(*arguments)
         assert (done.code, done.out, done.err.count("\n")) == (2, "", 1), done

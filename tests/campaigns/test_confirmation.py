@@ -27,7 +27,6 @@ from aliasproof.ir.program import Program
 from aliasproof.judge.trial import Case, run_trial
 from aliasproof.oracles.contract import Contract
 from aliasproof.oracles.verdict import Violation
-from aliasproof.targets import inductor
 from aliasproof.targets.registry import TARGETS, target
 from aliasproof.targets.target import Build, Function, Target
 from tests.scripts_here import confirm_here
@@ -218,18 +217,6 @@ def found(target: str = "aot", program: Program = CLEARED, **others: Any) -> Fin
 
 
 RECIPE = Reproduced("# the recipe", "BUG: recipe")
-
-
-def test_a_bug_of_functionalization_shows_under_torch_compile() -> None:
-    reason = inductor.unavailable()
-    if reason is not None:
-        pytest.skip(f"inductor {reason}")
-    evidence = WRONG | {"first wrong index": [0], "wrong elements": 4}
-    finding, reproduced = at_user_level(found(evidence=evidence), RECIPE)
-    assert finding.user_level == {"aot_eager": "shows", "inductor": "shows"}
-    assert 'torch.compile(program, backend="aot_eager")' in reproduced.script
-    assert "    x.expand(3, 4).zero_()\n    return x + 0\n" in reproduced.script
-    assert "actual:   tensor([-2., -4., -6., -8.])" in reproduced.output
 
 
 def run_by(answers: dict[str, Confirmation]) -> tuple[list[str], Run]:

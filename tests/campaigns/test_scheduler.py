@@ -14,7 +14,6 @@ from aliasproof.campaigns.failure.failure import AnyFailure, Failure
 from aliasproof.campaigns.failure.finding import Finding
 from aliasproof.campaigns.failure.recognition import BLOCK, OFTEN
 from aliasproof.campaigns.run.campaign import Campaign
-from aliasproof.campaigns.run.confirmations import Confirmations
 from aliasproof.campaigns.run.executor import IsolatedReduction, LocalWorkers, Reduction
 from aliasproof.campaigns.run.scheduler import (
     LATENT_WAITS,
@@ -34,7 +33,6 @@ from aliasproof.judge.attribution import Symptom
 from aliasproof.oracles.verdict import Violation
 from aliasproof.processes.outcome import Death, Outcome, Returned, death_of, outcome_here
 from aliasproof.processes.pool import RemoteCall
-from tests.campaigns.test_confirmations import finish
 
 
 class FakePool:
@@ -175,27 +173,6 @@ def test_no_worker_waits_for_a_shard_that_takes_long(tmp_path: Path) -> None:
     assert subject.campaign.total.programs == 30 * 25
 
 
-def test_a_worker_that_dies_twice_costs_one_program_and_is_no_finding_unless_it_dies_again(
-    tmp_path: Path,
-) -> None:
-    subject, pool = scheduler(tmp_path, 4)
-    subject.fill()
-    [shard] = pool.scheduled
-    assert dies(subject, pool, [2]) is None
-    assert pool.scheduled[-1] == shard, "it may have been chance"
-    found = dies(subject, pool, [2])
-    assert found is not None
-    assert pool.scheduled[-1].skip == {2}
-    assert subject.campaign.deaths == 2
-    assert subject.campaign.statistics["identity"].violating == 1
-    confirmations = Confirmations(subject.campaign, subject.tasks.store, subject.tasks.folder)
-    confirmations.add(found)
-    finish(confirmations)
-    assert not subject.campaign.findings
-    [reason] = subject.campaign.unconfirmed.values()
-    assert "dies of signal 11" in reason
-
-
 @pytest.mark.parametrize("status", [-9, -15])
 def test_who_is_killed_from_outside_is_not_at_fault(tmp_path: Path, status: int) -> None:
     subject, pool = scheduler(tmp_path, 4)
@@ -239,19 +216,6 @@ def reducing(folder: Path) -> tuple[Scheduler, FakePool]:
     return after_a_shard(folder, Failure(SYMPTOM, PROGRAM, 0, violation=seen))
 
 
-def test_a_campaign_that_starts_again_takes_stored_results(tmp_path: Path) -> None:
-    subject, pool = reducing(tmp_path)
-    assert dies(subject, pool, []) is None
-    before = subject.campaign.to_json()
-    subject.tasks.store.close()
-    again, other = scheduler(tmp_path, 4)
-    assert again.fill()
-    again.take()
-    assert [failure.symptom for failure in other.scheduled] == [SYMPTOM], "the reduction alone runs"
-    assert again.campaign.to_json() == before
-    assert dies(again, other, []) is not None, "deaths before the new start count"
-
-
 def test_a_worker_that_loses_its_device_ends_and_says_so(tmp_path: Path) -> None:
     lose_device = mock.Mock(side_effect=DeviceLost("a kernel ends with: device-side assert"))
     end = outcome_here(lose_device)
@@ -268,6 +232,8 @@ def test_a_worker_that_loses_its_device_ends_and_says_so(tmp_path: Path) -> None
     assert found.finding.program == shard.program(1)
     assert found.finding.kind == "loses its device"
     assert pool.scheduled[-1].skip == {1}
+    assert subject.campaign.deaths == TRIES
+    assert subject.campaign.statistics["identity"].violating == 1
 
 
 def test_a_worker_that_dies_before_its_first_program_blames_none(tmp_path: Path) -> None:
