@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 
 import torch
@@ -86,7 +86,7 @@ def simplify_layouts(program: Program) -> Iterator[Program]:
         for simpler in _simpler_layouts(view):
             yield program.with_input(index, simpler)
     for index in range(len(program.storages)):
-        yield _trimmed(program, {index})
+        yield _fitted(program, {index})
 
 
 def _simpler_layouts(view: Input) -> Iterator[Input]:
@@ -199,13 +199,8 @@ def _dense_if_dense(before: Input, after: Input) -> Input:
     return after
 
 
-def _fitted(program: Program) -> Program:
-    """The program with every storage cut to the extent of its inputs."""
-    return _trimmed(program, set(range(len(program.storages))))
-
-
-def _trimmed(program: Program, indices: set[int]) -> Program:
-    """The program with the storages at these indices cut to the extent of their inputs."""
+def _fitted(program: Program, indices: Collection[int] | None = None) -> Program:
+    """The program with storages cut to the extent of their inputs: all, or those at `indices`."""
     storages = []
     for index, storage in enumerate(program.storages):
         # In bytes, since an input may have another item size than its storage.
@@ -215,9 +210,8 @@ def _trimmed(program: Program, indices: set[int]) -> Program:
             if view.storage == index
         ]
         needed = -(-max(ends, default=0) // storage.dtype.itemsize)  # rounded up to elements
-        storages.append(
-            replace(storage, length=min(needed, storage.length)) if index in indices else storage
-        )
+        fitted = replace(storage, length=min(needed, storage.length))
+        storages.append(fitted if indices is None or index in indices else storage)
     return replace(program, storages=tuple(storages))
 
 

@@ -365,20 +365,15 @@ def rewire_uses(program: Program) -> Iterator[Program]:
     for index, instruction in enumerate(program.instructions):
         for name in dict.fromkeys(instruction.refs):
             for earlier in order[: order.index(name)]:
-                yield program.with_instruction(index, _rewired(instruction, name, earlier))
+                names = {name: earlier}
+                args = tuple(rename(value, names) for value in instruction.args)
+                kwargs = tuple((key, rename(value, names)) for key, value in instruction.kwargs)
+                rewired = replace(instruction, args=args, kwargs=kwargs)
+                yield program.with_instruction(index, rewired)
         order.extend(instruction.results)  # only now: an instruction cannot use its own results
     for index, name in enumerate(program.outputs):
         for earlier in order[: order.index(name)]:
             yield replace(program, outputs=put(program.outputs, index, earlier))
-
-
-def _rewired(instruction: Instruction, name: str, other: str) -> Instruction:
-    """The instruction with another value in place of a name, except in its results."""
-    return replace(
-        instruction,
-        args=tuple(rename(value, {name: other}) for value in instruction.args),
-        kwargs=tuple((key, rename(value, {name: other})) for key, value in instruction.kwargs),
-    )
 
 
 # --- autograd -------------------------------------------------------------------------------------
@@ -560,23 +555,10 @@ def keep_window(program: Program) -> Iterator[Program]:
         return
     half = -(-count // 2)
     for start in (0, count - half, (count - half) // 2):
-        values = _values_at(program, start)
-        if values is None:  # an instruction before it raises
+        flow = DataFlow.of(replace(program, instructions=program.instructions[:start]))
+        if len(flow.needs) < start:  # an instruction before it raises
             return
-        yield from _windows(program, start, start + half, values)
-
-
-def _values_at(program: Program, start: int) -> dict[str, torch.Tensor] | None:
-    """The values of a run in eager before an instruction; None if an earlier one raises."""
-    tensors = input_tensors(program)
-    values = {view.name: tensor for view, tensor in zip(program.inputs, tensors, strict=True)}
-    try:
-        with torch.no_grad():
-            for instruction in program.instructions[:start]:
-                execute(instruction, values)
-    except (RuntimeError, IndexError, ValueError, TypeError):
-        return None
-    return values
+        yield from _windows(program, start, start + half, flow.values)
 
 
 def _windows(

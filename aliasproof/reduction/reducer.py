@@ -99,34 +99,8 @@ class Offer(Generic[T]):
     change: Hashable
 
 
-@dataclass(slots=True, kw_only=True)
-class ReductionCost:
-    """Cost and yield of the steps of a reduction so far."""
-
-    passes: dict[str, StepStatistics] = field(default_factory=dict)
-    step: str = ""  # the step whose candidate was checked last
-
-    @property
-    def tried(self) -> int:
-        """How many candidates were checked."""
-        return sum(spent.candidates for spent in self.passes.values())
-
-    @property
-    def accepted(self) -> int:
-        """How many candidates became `current`."""
-        return sum(spent.accepted for spent in self.passes.values())
-
-    def note(self, step: str, seconds: float, *, accepted: bool) -> None:
-        """Count a candidate of a step."""
-        self.step = step
-        spent = self.passes.setdefault(step, StepStatistics())
-        spent.candidates += 1
-        spent.accepted += accepted
-        spent.seconds += seconds
-
-
 @dataclass(slots=True)
-class Reducer(ReductionCost, Generic[T]):
+class Reducer(Generic[T]):
     """Makes `current` simpler as long as `predicate(current)` holds. Counts the candidates.
 
     The reducer is greedy. The steps of a `Problem` only enumerate candidates. A candidate becomes
@@ -168,8 +142,20 @@ class Reducer(ReductionCost, Generic[T]):
     evaluate: Evaluate[T] = one_by_one
     grade: int = 1
     best_grade: int = 1
+    passes: dict[str, StepStatistics] = field(default_factory=dict)
+    step: str = ""  # the step whose candidate was checked last
     _asked: set[T] = field(default_factory=set)
     _rejected_changes: set[Hashable] = field(default_factory=set)
+
+    @property
+    def tried(self) -> int:
+        """How many candidates were checked."""
+        return sum(spent.candidates for spent in self.passes.values())
+
+    @property
+    def accepted(self) -> int:
+        """How many candidates became `current`."""
+        return sum(spent.accepted for spent in self.passes.values())
 
     def run(self) -> T:
         """Reduce to a fixpoint of all steps and return the result in its canonical form."""
@@ -233,7 +219,11 @@ class Reducer(ReductionCost, Generic[T]):
     def _take(self, offer: Offer[T], grade: int, seconds: float, *, better: bool) -> bool:
         """Record the grade of an offer. True if the candidate is accepted."""
         accepted = grade >= self.grade + better
-        self.note(offer.step, seconds, accepted=accepted)
+        self.step = offer.step
+        spent = self.passes.setdefault(offer.step, StepStatistics())
+        spent.candidates += 1
+        spent.accepted += accepted
+        spent.seconds += seconds
         # A rejected candidate stays rejected, since `current` only becomes smaller.
         self._asked.add(self.problem.canonical(offer.candidate))
         if accepted:
