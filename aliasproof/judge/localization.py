@@ -532,7 +532,7 @@ class _PartSearch:
         raised = self._raised_in(compiled)
         if raised is not None:
             return raised
-        if not self.shows(_recompile_each_call(compiled)):
+        if not self.shows(_transform(compiled, _compiled_again)):
             return GUARDS
         for part, transform in self._experiments():
             if not self.shows(transform):
@@ -559,12 +559,15 @@ class _PartSearch:
         """The parts that can be left out, each with a compiler without that part."""
         if self.symptom.target == "aot-eager":
             min_cut = min_cut_rematerialization_partition
-            yield "AOTAutograd: min-cut partitioner", _transform(_aot(default_partition, keep=True))
-            yield "AOTAutograd: mutations in the graph", _transform(_aot(min_cut, keep=False))
+            yield "AOTAutograd: min-cut partitioner", _by(_aot(default_partition, keep=True))
+            yield "AOTAutograd: mutations in the graph", _by(_aot(min_cut, keep=False))
         if self.symptom.target == "inductor":
             passes = (Experiment(name, "", {"disabled_passes": name}) for name in self._passes())
             for experiment in (*passes, *EXPERIMENTS):
-                yield f"Inductor: {experiment.part}", _transform("inductor", experiment.running)
+                yield (
+                    f"Inductor: {experiment.part}",
+                    _transform(_by("inductor"), experiment.running),
+                )
 
     def _passes(self) -> Sequence[str]:
         """The names of the graph passes that run, in order."""
@@ -581,21 +584,21 @@ class _PartSearch:
             return right(observer)
 
         with mock.patch.object(GraphTransformObserver, "_check_disable_pass", noting):
-            self.shows(_transform("inductor"))
+            self.shows(_by("inductor"))
         return list(names)
 
     def _graph(self) -> str:
         """Which graph is at fault, in words, if there are several."""
         target = self.symptom.target
         counting = _Chosen(target, range(0))
-        self.shows(_transform(counting))
+        self.shows(_by(counting))
         graphs = counting.graphs
         if graphs < 2:
             return ""
         for number in range(graphs):
             # The code that Dynamo makes of a frame needs that of earlier frames.
             chosen = range(number + 1) if target == "dynamo" else range(number, number + 1)
-            if self.shows(_transform(_Chosen(target, chosen, skip=target == "dynamo"))):
+            if self.shows(_by(_Chosen(target, chosen, skip=target == "dynamo"))):
                 return f", graph {number + 1} of {graphs}"
         return ", several graphs"
 
@@ -624,38 +627,34 @@ class _Chosen:
 
 
 def _transform(
-    backend: Any,
+    compiled: Transform,
     within: Callable[[], contextlib.AbstractContextManager[object]] = contextlib.nullcontext,
 ) -> Transform:
-    """A transform that compiles with a backend, and calls the result in a context."""
-
-    def transform(program: Any) -> Any:
-        compiled = torch.compile(program, backend=backend)
-
-        @functools.wraps(program)
-        def call(*args: Any, **kwargs: Any) -> Any:
-            with within():
-                return compiled(*args, **kwargs)
-
-        return call
-
-    return transform
-
-
-def _recompile_each_call(compiled: Transform) -> Transform:
-    """A transform whose every call compiles again, so that no guard is evaluated."""
+    """A transform whose result is called in a context."""
 
     def transform(program: Any) -> Any:
         function = compiled(program)
 
         @functools.wraps(program)
         def call(*args: Any, **kwargs: Any) -> Any:
-            torch._dynamo.reset()
-            return function(*args, **kwargs)
+            with within():
+                return function(*args, **kwargs)
 
         return call
 
     return transform
+
+
+@contextlib.contextmanager
+def _compiled_again() -> Iterator[None]:
+    """A call in this context compiles again, so that no guard is evaluated."""
+    torch._dynamo.reset()
+    yield
+
+
+def _by(backend: Any) -> Transform:
+    """The transform that compiles with a backend."""
+    return functools.partial(torch.compile, backend=backend)
 
 
 def _aot(partition: Any, *, keep: bool) -> Any:
