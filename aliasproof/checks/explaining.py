@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import inspect
 import re
@@ -304,7 +305,9 @@ def explain(
             captured.recompile()
             lifted = enumerate(comparable.captured_names, len(paths) - comparable.captured)
             notes += [f"input {index} is the captured tensor {name}" for index, name in lifted]
-            code = _source_of(function)
+            code = None
+            with contextlib.suppress(OSError, TypeError):
+                code = textwrap.dedent(inspect.getsource(function))
         notes += filter(None, [note := definedness_note(captured, inputs)])
         program = graph_lines(captured, inputs, paths)
     except Refused as refused:
@@ -370,13 +373,6 @@ def named_graph(program: Program) -> fx.GraphModule:
         for name, result in named.items():
             result._rename(name)
     return fx.GraphModule(torch.nn.Module(), graph)
-
-
-def _source_of(function: Function) -> str | None:
-    try:
-        return textwrap.dedent(inspect.getsource(function))
-    except (OSError, TypeError):
-        return None
 
 
 # --- graphs ---------------------------------------------------------------------------------------

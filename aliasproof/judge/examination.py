@@ -223,16 +223,6 @@ def _on_graphs(
         spent.graphs += time.perf_counter() - start
 
 
-def _at_fault(case: Subject, target: Target, trial: Trial) -> tuple[Target, Violation]:
-    """The target at fault and its main violation; for user code, its own violation if any."""
-    violations = trial.judgement.violations
-    before = inherited(case, target, trial)
-    own = next((violation for violation in violations if violation not in before), violations[0])
-    attributed = at_fault(case, target, trial, own)
-    yours = target.yours and own not in before
-    return (target, own) if yours and not attributed[0].yours else attributed
-
-
 def _main(
     case: Subject, target: Target, trial: Trial, reports: Mapping[str, Report]
 ) -> tuple[Target, Violation] | tuple[None, None]:
@@ -242,13 +232,20 @@ def _main(
     such a target are stages of this one, so a violation in a graph already names the stage where it
     begins.
     """
-    violations = (violation for report in reports.values() for violation in report.violations)
+    shown = (violation for report in reports.values() for violation in report.violations)
     suspected = (violation for report in reports.values() for violation in report.suspected)
-    main = next(itertools.chain(violations, suspected), None)
+    main = next(itertools.chain(shown, suspected), None)
     if main is None:
         return None, None
-    if trial.judgement.violations:
-        return _at_fault(case, target, trial)
+    if violations := trial.judgement.violations:
+        before = inherited(case, target, trial)
+        own = next(
+            (violation for violation in violations if violation not in before), violations[0]
+        )
+        attributed = at_fault(case, target, trial, own)
+        # For user code, its own violation counts, if there is one.
+        yours = target.yours and own not in before
+        return (target, own) if yours and not attributed[0].yours else attributed
     if main.oracle == equivalence.ORACLE.name:
         assert isinstance(case, Case)  # other subjects have no graphs
         return latent_at_fault(case, target), main
@@ -274,16 +271,7 @@ def split_by_layer(
     violations = [violation for report in reports.values() for violation in report.violations]
     if not target.yours or not violations:
         return reports
-    return not_yours(reports, dict(_layers_at_fault(case, target, trial, violations)), target)
-
-
-def not_yours(
-    reports: Mapping[str, Report], layers: Mapping[Violation, str], target: Target
-) -> Mapping[str, Report]:
-    """The reports, where violations that a layer shows as well are *not yours*.
-
-    `layers` has the name of the layer for each such violation.
-    """
+    layers = dict(_layers_at_fault(case, target, trial, violations))
     if not layers:
         return reports
     wrong = ", ".join(violation.describe() for violation in layers)

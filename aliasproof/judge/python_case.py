@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeAlias
@@ -172,7 +172,10 @@ def run_python(
     def then(left: Left) -> None:
         nonlocal called
         called = _seen(dict(_leaves(left, gradients=False)))
-        _differentiate(called.outputs)
+        tensors = {id(leaf): leaf for leaf in called.outputs if isinstance(leaf, torch.Tensor)}
+        ends = [it for it in tensors.values() if it.requires_grad and _history(it) == RESULT]
+        if ends:  # run backward from all tensors that autograd computed
+            torch.autograd.backward(ends, list(map(numbers_for, ends)))
 
     try:
         around = within or nullcontext()
@@ -209,14 +212,6 @@ def _dispatch_keys_kept() -> Iterator[None]:
 def _seen(named: Mapping[str, object]) -> Observation:
     kinds = {path: _kind(leaf) for path, leaf in named.items()}
     return Observation([], [], list(named.values()), None, list(named), kinds)
-
-
-def _differentiate(left: Sequence[object]) -> None:
-    """Run backward from all tensors that autograd computed, with varying start gradients."""
-    tensors = {id(leaf): leaf for leaf in left if isinstance(leaf, torch.Tensor)}
-    ends = [it for it in tensors.values() if it.requires_grad and _history(it) == RESULT]
-    if ends:
-        torch.autograd.backward(ends, list(map(numbers_for, ends)))
 
 
 def numbers_for(tensor: torch.Tensor) -> torch.Tensor:

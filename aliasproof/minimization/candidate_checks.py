@@ -118,7 +118,12 @@ class TargetCheck:
             outcome = self._await_outcome(worker.process)
             if isinstance(outcome, Death):
                 worker = self._new_worker()
-            return self._grade(outcome)
+                return self.kept.grade_of_death(outcome)
+            if isinstance(outcome, Returned):
+                grade: int = outcome.value
+                return grade
+            self.mistakes += isinstance(outcome.error, InternalError)
+            return 0
         finally:
             self._idle.put(worker)
 
@@ -128,15 +133,6 @@ class TargetCheck:
                 raise Stopped
             wait(process.waitable, _LONGEST_WAIT)
         return outcome
-
-    def _grade(self, outcome: Outcome) -> int:
-        if isinstance(outcome, Returned):
-            grade: int = outcome.value
-            return grade
-        if isinstance(outcome, Raised):
-            self.mistakes += isinstance(outcome.error, InternalError)
-            return 0
-        return self.kept.grade_of_death(outcome)
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,14 +42,6 @@ class MayDiffer:
     between: bool  # whether a target that fuses ops may round less often
 
 
-def places_of(observation: Observation, trace: Trace) -> dict[str, MayDiffer]:
-    """What a watched run shows about each of its tensors."""
-    return {
-        name: MayDiffer(trace.tolerance(tensor), trace.rounds_between(tensor))
-        for name, tensor in observation.tensors().items()
-    }
-
-
 @dataclass(slots=True)
 class KnownRounding(Trace):
     """The trace of an unwatched run, from the locations of an earlier watched run."""
@@ -176,7 +168,14 @@ def look_closer(compared: Compared, call: GraphCall, tangents: Tangents | None =
         )
         violations[name] = judgement.violations
         unknown[name] = undecided(judgement)
-    seen = {name: places_of(expected[name], trace) for name in expected}
+    # What the watched run shows about each of its tensors.
+    seen = {
+        name: {
+            place: MayDiffer(trace.tolerance(tensor), trace.rounds_between(tensor))
+            for place, tensor in run.tensors().items()
+        }
+        for name, run in expected.items()
+    }
     return Look(violations, rounding, seen, unknown)
 
 
