@@ -26,6 +26,7 @@ from aliasproof.ir.errors import InternalError, Rejected, require_sound_process
 from aliasproof.ir.regions import Region, overlap
 from aliasproof.ir.schemas import facts
 from aliasproof.ir.values import Entry, clone_inputs, entries_of
+from aliasproof.oracles.forms import functional_form, in_place_form
 from aliasproof.oracles.stage import Stage
 
 # --- location -------------------------------------------------------------------------------------
@@ -257,27 +258,18 @@ def _unread(op: OpOverload) -> tuple[str, ...]:
     names = tuple(argument.name for argument in op._schema.arguments)
     if torch.Tag.inplace_view in op.tags:
         return names
-    if name.endswith("_like") or name.startswith("new_") or _overwrites_its_first(op):
+    # A functional form of an op that overwrites only its first argument: `fill`, `normal`.
+    functional = functional_form(op) or op
+    in_place = in_place_form(functional)
+    overwrites = in_place is not None and (
+        facts(in_place).overwrites and not facts(in_place).writes[1:]
+    )
+    # Its in-place form has another name, `normal_`.
+    is_normal = functional is torch.ops.aten.normal_functional.default
+    if name.endswith("_like") or name.startswith("new_") or overwrites or is_normal:
         return names[:1]
     # These use only the sizes of the second tensor.
     return names[1:] if name in ("view_as", "expand_as", "reshape_as") else ()
-
-
-def _overwrites_its_first(op: OpOverload) -> bool:
-    """Whether it is the functional form of an op that overwrites its first argument unread."""
-    name = op.overloadpacket.__name__
-    # `fill` -> `fill_`, `normal_functional` -> `normal_`.
-    for candidate in dict.fromkeys((name + "_", name.removesuffix("_functional") + "_")):
-        packet = getattr(torch.ops.aten, candidate, None)
-        for overload in packet.overloads() if packet is not None else ():
-            form = getattr(packet, overload)
-            if facts(form).overwrites and not facts(form).writes[1:] and _types(form) == _types(op):
-                return True
-    return False
-
-
-def _types(op: OpOverload) -> list[str]:
-    return [str(argument.type) for argument in op._schema.arguments if not argument.is_out]
 
 
 # --- stage run ------------------------------------------------------------------------------------

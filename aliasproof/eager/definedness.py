@@ -10,8 +10,8 @@ function, so it judges programs and users' functions alike.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from typing import Any, Self
 from unittest import mock
 
@@ -79,8 +79,7 @@ def is_data_dependent(op: OpOverload, arguments: Mapping[str, Any]) -> bool:
     )
 
 
-@contextmanager
-def reads_noted(note: Callable[[str], None]) -> Iterator[None]:
+def reads_noted(note: Callable[[str], None]) -> AbstractContextManager[object]:
     """Note calls of `tolist` and `numpy`, which read tensor data without calling an operator."""
 
     def noted(name: str) -> Callable[..., Any]:
@@ -92,10 +91,7 @@ def reads_noted(note: Callable[[str], None]) -> Iterator[None]:
 
         return noting
 
-    with ExitStack() as patched:
-        for name in ("tolist", "numpy"):
-            patched.enter_context(mock.patch.object(torch.Tensor, name, noted(name)))
-        yield
+    return mock.patch.multiple(torch.Tensor, tolist=noted("tolist"), numpy=noted("numpy"))
 
 
 # --- higher order ---------------------------------------------------------------------------------
