@@ -6,9 +6,9 @@ Both go to standard error.
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Protocol
 
 from rich.console import Console, Group, RenderableType
@@ -36,60 +36,40 @@ STARTING = "Starting workers. Each imports torch, which takes some seconds."
 
 @contextlib.contextmanager
 def display(console: Console, title: str) -> Iterator[Listener]:
-    """A listener that shows a running campaign. The title appears when the campaign starts."""
-    if not console.is_terminal:
-        yield _Lines(console, title)
-        return
+    """A listener that shows a running campaign. The title appears when the campaign starts.
+
+    A terminal has a display that is redrawn; elsewhere, each new finding has a line, and the status
+    every ten seconds.
+    """
     # No refresh thread: the campaign calls the listener several times per second anyway.
-    with Live(console=console, auto_refresh=False, transient=True) as live:
-        yield _LiveDisplay(live, title)
+    live = Live(console=console, auto_refresh=False, transient=True)
+    shown, printed, known = -math.inf, 0, set[str]()
 
-
-@dataclass(slots=True)
-class _LiveDisplay:
-    """Redraws the display a few times per second."""
-
-    live: Live
-    title: str
-    drawn: float = -REDRAWN_EVERY
-    printed: int = 0
-
-    def __call__(self, campaign: Campaign) -> None:
-        now = time.monotonic()
-        for note in campaign.notes[self.printed :]:
-            print_lines(self.live.console, note)
-        self.printed = len(campaign.notes)
-        if now - self.drawn >= REDRAWN_EVERY:
-            self.drawn = now
-            self.live.update(_picture(campaign, self.title), refresh=True)
-
-
-@dataclass(slots=True)
-class _Lines:
-    """Prints a status line every `LINE_EVERY` seconds, and a line for each new finding."""
-
-    console: Console
-    title: str
-    last: float | None = None
-    known: set[str] = field(default_factory=set)
-    printed: int = 0
-
-    def __call__(self, campaign: Campaign) -> None:
+    def listener(campaign: Campaign) -> None:
+        nonlocal shown, printed
         now = time.monotonic()
         # The first call comes when the campaign runs: after bad options, there is no title.
-        if self.last is None:
-            self.last = now
-            print_lines(self.console, self.title)
-        for note in campaign.notes[self.printed :]:
-            print_lines(self.console, note)
-        self.printed = len(campaign.notes)
+        if shown < 0 and not console.is_terminal:
+            shown = now
+            print_lines(console, title)
+        for note in campaign.notes[printed:]:
+            print_lines(console, note)
+        printed = len(campaign.notes)
+        if console.is_terminal:
+            if now - shown >= REDRAWN_EVERY:
+                shown = now
+                live.update(_picture(campaign, title), refresh=True)
+            return
         for name, finding in campaign.findings.items():
-            if name not in self.known:
-                self.known.add(name)
-                print_lines(self.console, f"[{clock(campaign.elapsed)}] found {in_a_line(finding)}")
-        if now - self.last >= LINE_EVERY:
-            self.last = now
-            print_lines(self.console, f"[{clock(campaign.elapsed)}] {_status(campaign)}")
+            if name not in known:
+                known.add(name)
+                print_lines(console, f"[{clock(campaign.elapsed)}] found {in_a_line(finding)}")
+        if now - shown >= LINE_EVERY:
+            shown = now
+            print_lines(console, f"[{clock(campaign.elapsed)}] {_status(campaign)}")
+
+    with live if console.is_terminal else contextlib.nullcontext():
+        yield listener
 
 
 def in_a_line(finding: AnyFinding) -> str:
@@ -208,20 +188,18 @@ def print_progress(console: Console) -> Iterator[Callable[[str], None]]:
     """Show the progress of a reduction: a line that changes, or a new line every ten seconds."""
     started, drawn = time.monotonic(), -REDRAWN_EVERY
     every = REDRAWN_EVERY if console.is_terminal else LINE_EVERY
-    with contextlib.ExitStack() as stack:
-        live = Live(console=console, auto_refresh=False, transient=True)
+    live = Live(console=console, auto_refresh=False, transient=True)
+
+    def show(status: str) -> None:
+        nonlocal drawn
+        now = time.monotonic() - started
+        if now - drawn < every:
+            return
+        drawn = now
         if console.is_terminal:
-            stack.enter_context(live)
+            live.update(Text(f"{clock(now)}  {status}"), refresh=True)
+        else:
+            print_lines(console, f"{clock(now)}  {status}")
 
-        def show(status: str) -> None:
-            nonlocal drawn
-            now = time.monotonic() - started
-            if now - drawn < every:
-                return
-            drawn = now
-            if console.is_terminal:
-                live.update(Text(f"{clock(now)}  {status}"), refresh=True)
-            else:
-                print_lines(console, f"{clock(now)}  {status}")
-
+    with live if console.is_terminal else contextlib.nullcontext():
         yield show
