@@ -8,7 +8,7 @@ import pytest
 
 from aliasproof.campaigns.publish.confirmation import confirm
 from aliasproof.campaigns.publish.replaying import known_reproducer
-from aliasproof.campaigns.store.run_folder import RunFolder
+from aliasproof.campaigns.store.run_folder import FINDINGS, RunFolder
 from aliasproof.campaigns.store.run_lock import RunLock
 from aliasproof.campaigns.store.store import Store
 from aliasproof.corpus.bug_files import known_bugs
@@ -30,7 +30,7 @@ def stored(tmp_path):
     store.keep_finding(replace(finding, identifier="two"), "pass\n", "reproduced")
     store.close()
     for name in ("one", "two"):
-        RunFolder(folder).write_confirmed(replace(finding, identifier=name), "", None)
+        RunFolder(folder).write(FINDINGS, replace(finding, identifier=name), "", None)
     return folder
 
 

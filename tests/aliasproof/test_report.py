@@ -13,7 +13,7 @@ from aliasproof.campaigns.failure.finding import Finding
 from aliasproof.campaigns.publish.confirmation import Confirmation
 from aliasproof.campaigns.store.plan import Plan
 from aliasproof.campaigns.store.run_contents import read_contents, set_state
-from aliasproof.campaigns.store.run_folder import RunFolder, write_finding
+from aliasproof.campaigns.store.run_folder import FINDINGS, RunFolder, write_finding
 from aliasproof.campaigns.store.run_lock import RunLock
 from aliasproof.campaigns.store.store import Store
 from aliasproof.corpus.bug_files import known_bugs
@@ -168,7 +168,7 @@ def test_code_of_a_user_runs_only_if_they_name_it(run):
 
 
 def test_a_finding_runs_again_in_a_process_of_its_own(run, finding):
-    folder = RunFolder(run).finding_folder(finding.identifier)
+    folder = RunFolder(run).path(FINDINGS, finding.identifier)
     write_finding(folder, finding)
     (one,) = report(str(folder), 60.0).findings
     assert one.second is not None

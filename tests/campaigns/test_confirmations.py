@@ -18,7 +18,7 @@ from aliasproof.campaigns.run.campaign import Campaign
 from aliasproof.campaigns.run.confirmations import Confirmations
 from aliasproof.campaigns.run.scheduler import FoundFailure
 from aliasproof.campaigns.store.plan import Plan
-from aliasproof.campaigns.store.run_folder import RunFolder, read_findings
+from aliasproof.campaigns.store.run_folder import FINDINGS, RunFolder, read_findings
 from aliasproof.campaigns.store.store import Store
 from aliasproof.ir.program import Program
 from aliasproof.judge.attribution import Symptom
@@ -117,7 +117,7 @@ def test_a_finding_says_what_torch_compile_does(confirming: Confirmations) -> No
     assert confirming.campaign.confirming == 0
     [stored] = read_findings(confirming.folder.folder)
     assert stored.user_level == finding.user_level
-    folder = confirming.folder.finding_folder(finding.identifier)
+    folder = confirming.folder.path(FINDINGS, finding.identifier)
     assert (folder / "reproducer.py").read_text() == "torch.compile(program)\n"
     title, *rest = (folder / "issue.md").read_text().splitlines()
     assert title.startswith("torch.compile(backend='aot_eager') returns wrong values")
@@ -132,7 +132,7 @@ def test_a_known_bug_is_not_run_under_torch_compile(confirming, monkeypatch):
     assert finding.user_level == {}
     kept = confirming.store.finding(finding.identifier)
     assert kept is not None
-    issue = confirming.folder.finding_folder(finding.identifier) / "issue.md"
+    issue = confirming.folder.path(FINDINGS, finding.identifier) / "issue.md"
     assert issue.read_text() == kept.issue
 
 

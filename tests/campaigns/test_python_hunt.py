@@ -21,7 +21,13 @@ from aliasproof.campaigns.run.languages import (
     straight_line,
 )
 from aliasproof.campaigns.store.plan import Shard
-from aliasproof.campaigns.store.run_folder import RunFolder, read_finding, write_finding
+from aliasproof.campaigns.store.run_folder import (
+    FINDINGS,
+    UNCONFIRMED,
+    RunFolder,
+    read_finding,
+    write_finding,
+)
 from aliasproof.corpus.known_bug import PythonBug
 from aliasproof.findings.showing import show_finding
 from aliasproof.ir.errors import InternalError, UserError
@@ -224,9 +230,9 @@ def test_what_no_script_confirms_is_apart_and_has_no_issue(tmp_path: Path):
     files = RunFolder.create(tmp_path / "run")
     for confirmed, kind in ((True, "findings"), (False, "unconfirmed")):
         if confirmed:
-            files.write_confirmed(FINDING, "", "an issue")
+            files.write(FINDINGS, FINDING, "", "an issue")
         else:
-            files.write_unconfirmed(FINDING, "")
+            files.write(UNCONFIRMED, FINDING, "")
         folder = tmp_path / "run" / kind / FINDING.identifier
         assert (folder / "issue.md").exists() == confirmed
         assert is_of_python(folder)
@@ -235,7 +241,7 @@ def test_what_no_script_confirms_is_apart_and_has_no_issue(tmp_path: Path):
 @pytest.mark.thorough
 def test_a_finding_is_shown_and_replayed(tmp_path: Path, capsys):
     files = RunFolder.create(tmp_path)
-    files.write_confirmed(FINDING, script(FINDING), None)
+    files.write(FINDINGS, FINDING, script(FINDING), None)
     own = tmp_path / "findings" / FINDING.identifier
     show_finding(str(own), as_json=True)
     shown = json.loads(capsys.readouterr().out)

@@ -29,7 +29,7 @@ from aliasproof.campaigns.run.confirmations import Confirmations
 from aliasproof.campaigns.run.executor import REDUCE, IsolatedReduction, Reduction, start_pool
 from aliasproof.campaigns.run.scheduler import FoundFailure
 from aliasproof.campaigns.store.plan import Plan
-from aliasproof.campaigns.store.run_folder import RunFolder, read_finding
+from aliasproof.campaigns.store.run_folder import SUSPICIONS, RunFolder, read_finding
 from aliasproof.campaigns.store.store import Store
 from aliasproof.eager import definedness
 from aliasproof.eager.definedness_rules import RULES
@@ -324,7 +324,7 @@ def test_it_is_stored_without_a_reproducer(adds_two, tmp_path: Path) -> None:
     assert not campaign.findings
     (finding,) = campaign.latent.values()
     assert (finding.latent, finding.count) == (True, 2)
-    stored = read_finding(files.suspicion_folder(finding.identifier))
+    stored = read_finding(files.path(SUSPICIONS, finding.identifier))
     assert stored == replace(reduced, count=1)
 
 

@@ -20,6 +20,9 @@ from aliasproof.campaigns.store import store_schema as stored
 from aliasproof.campaigns.store.full_disk import DiskFull, explain_full_disk, require_room
 from aliasproof.campaigns.store.plan import Plan, Shard
 from aliasproof.campaigns.store.run_folder import (
+    FINDINGS,
+    SUSPICIONS,
+    UNCONFIRMED,
     RunFolder,
     read_finding,
     read_findings,
@@ -198,27 +201,27 @@ def test_all_that_is_known_of_a_finding_comes_back(finding: Finding, tmp_path: P
 def test_a_confirmed_finding_moves_with_its_reproducer(finding: Finding, tmp_path: Path) -> None:
     files = RunFolder.create(tmp_path / "run")
     files.prepare()
-    files.write_unconfirmed(finding, "pass\n")
-    assert (files.unconfirmed_folder(finding.identifier) / "reproducer.py").is_file()
+    files.write(UNCONFIRMED, finding, "pass\n")
+    assert (files.path(UNCONFIRMED, finding.identifier) / "reproducer.py").is_file()
     assert read_findings(files.folder) == []
     assert files.confirm(finding.identifier)
     files.remove_leftovers()
     assert read_findings(files.folder) == [finding]
-    assert (files.finding_folder(finding.identifier) / "reproducer.py").is_file()
+    assert (files.path(FINDINGS, finding.identifier) / "reproducer.py").is_file()
     assert not (files.folder / "unconfirmed").exists()
-    files.write_unconfirmed(finding, "pass\n")  # as by a campaign that was killed at this point
+    files.write(UNCONFIRMED, finding, "pass\n")  # as by a campaign that was killed at this point
     assert files.confirm(finding.identifier)
-    assert not files.unconfirmed_folder(finding.identifier).exists()
+    assert not files.path(UNCONFIRMED, finding.identifier).exists()
 
 
 def test_suspicions_replace_those_of_an_earlier_end_and_latent_findings_stay(finding, tmp_path):
     files = RunFolder.create(tmp_path / "run")
     earlier, later, latent = (replace(finding, identifier=it) for it in ("aot-1", "aot-2", "x"))
-    files.write_suspicion(latent)
+    files.write(SUSPICIONS, latent)
     files.write_suspicions([earlier], {"x"})
     files.write_suspicions([later], {"x"})
     assert {path.name for path in files.folder.glob("suspicions/*")} == {"aot-2", "x"}
-    assert read_finding(files.suspicion_folder("aot-2")) == later
+    assert read_finding(files.path(SUSPICIONS, "aot-2")) == later
 
 
 def test_a_run_folder_with_something_in_it_is_refused(tmp_path: Path) -> None:

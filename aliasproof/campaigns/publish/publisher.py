@@ -23,7 +23,7 @@ from aliasproof.campaigns.publish.confirmation import (
 )
 from aliasproof.campaigns.publish.issue_text import BY_FUZZER, issue_text
 from aliasproof.campaigns.publish.python_issue import confirm_python, python_issue, script
-from aliasproof.campaigns.store.run_folder import write_case
+from aliasproof.campaigns.store.run_folder import write_finding
 from aliasproof.corpus.bug_files import known_bugs
 from aliasproof.targets.names import PYTHON
 from aliasproof.targets.registry import is_own
@@ -96,13 +96,13 @@ def publish_finding(finding: AnyFinding, folder: Path, origin: str = BY_FUZZER) 
         confirmation = confirm_finding(finding, run, literal=literal)
         if confirmation.shown:
             finding, shown = run_compiled(finding, Reproduced(text, confirmation.output), run)
-            write_case(folder, finding, shown.script, issue_of(finding, shown, origin))
+            write_finding(folder, finding, shown.script, issue_of(finding, shown, origin))
             level = finding.user_level.items()
             notes = [f"torch.compile(backend='{name}'): {answer}" for name, answer in level]
             break
         endings[text] = confirmation.ending
     else:
-        write_case(folder, finding, [*endings][-1])
+        write_finding(folder, finding, [*endings][-1])
         notes = [f"the script does not show it: {next(iter(endings.values()))}"]
     files = ", ".join(sorted(it.name for it in folder.iterdir()))
     return [*notes, f"{folder} has {files}"]

@@ -15,7 +15,7 @@ from aliasproof.campaigns.publish.confirmation import Confirmation
 from aliasproof.campaigns.run.executor import Mistake, WorkerEnd
 from aliasproof.campaigns.run.shard import ShardResult, Statistics, Suspicions
 from aliasproof.campaigns.store.plan import Plan, Shard
-from aliasproof.campaigns.store.run_folder import RunFolder
+from aliasproof.campaigns.store.run_folder import FINDINGS, SUSPICIONS, RunFolder
 from aliasproof.campaigns.store.run_view import FiredSoFar
 from aliasproof.corpus.bug_files import all_bugs
 from aliasproof.corpus.known_bug import KnownBug, PythonBug
@@ -151,7 +151,7 @@ class Campaign:
     # --- for listeners and `run.json` ---
 
     def path(self, finding: AnyFinding) -> Path:
-        return RunFolder(self.folder).finding_folder(finding.identifier)
+        return RunFolder(self.folder).path(FINDINGS, finding.identifier)
 
     def to_json(self) -> dict[str, object]:
         files = RunFolder(self.folder)
@@ -198,7 +198,7 @@ class Campaign:
                     "oracle": it.oracle,
                     "kind": it.kind,
                     "count": it.count,
-                    "folder": str(files.suspicion_folder(it.identifier)),
+                    "folder": str(files.path(SUSPICIONS, it.identifier)),
                 }
                 for it in suspicions_in_order(self)
             ],

@@ -25,7 +25,7 @@ from aliasproof.campaigns.publish.publisher import (
 from aliasproof.campaigns.run.campaign import Campaign
 from aliasproof.campaigns.run.languages import is_waited_for
 from aliasproof.campaigns.run.scheduler import FoundFailure
-from aliasproof.campaigns.store.run_folder import RunFolder
+from aliasproof.campaigns.store.run_folder import FINDINGS, SUSPICIONS, UNCONFIRMED, RunFolder
 from aliasproof.campaigns.store.store import Store
 
 # Reproducers that run at the same time, each in its own process. Few, since the workers of the
@@ -87,7 +87,7 @@ class Confirmations:
                 self._submit(finding)
             else:  # no script that needs only torch can show it
                 self.store.keep_finding(finding, "", "latent")
-                self.folder.write_suspicion(finding)
+                self.folder.write(SUSPICIONS, finding)
                 self.campaign.latent[name] = finding
         for findings in (self.campaign.findings, self.campaign.latent):
             if name in findings:  # otherwise the count is set on confirmation
@@ -124,7 +124,7 @@ class Confirmations:
         if kept.confirmation is None:
             # A store may be from someone else: only run its script if it equals one generated here.
             literal = kept.script == (exact := script_of(finding, literal=True))
-            self.folder.write_unconfirmed(kept.finding, exact if literal else script)
+            self.folder.write(UNCONFIRMED, kept.finding, exact if literal else script)
             future = self.executor.submit(self.confirm, kept.finding, literal)
         else:
             future = Future()
@@ -140,7 +140,7 @@ class Confirmations:
         if kept.confirmation is not None or kept.script == script:
             return False
         self.store.keep_script(name, script)
-        self.folder.write_unconfirmed(finding, script)
+        self.folder.write(UNCONFIRMED, finding, script)
         self._pending.append((finding, self.executor.submit(self.confirm, finding, literal=True)))
         return True
 
@@ -176,9 +176,9 @@ class Confirmations:
             state = shown if confirmation.shown else "flaky"
             self.store.keep_confirmation(name, state, asdict(confirmation))
         if not confirmation.shown:
-            self.folder.write_unconfirmed(finding, kept.script)
+            self.folder.write(UNCONFIRMED, finding, kept.script)
         elif not self.folder.confirm(name):
-            self.folder.write_confirmed(finding, kept.script, kept.issue)
+            self.folder.write(FINDINGS, finding, kept.script, kept.issue)
 
     def _run_compiled(self, finding: AnyFinding, confirmation: Confirmation) -> None:
         """Run a confirmed finding under `torch.compile`."""
@@ -191,7 +191,7 @@ class Confirmations:
             self._keep_compiled(finding, shown)
             return
         # Until the answers are there, the issue is only about the target.
-        self.folder.write_confirmed(finding, kept.script, issue_of(finding, shown))
+        self.folder.write(FINDINGS, finding, kept.script, issue_of(finding, shown))
         run = functools.partial(_run, self._compilers)
         task = self._background.submit(run_compiled, finding, shown, run)
         self._compiled.append((finding, task))
@@ -208,7 +208,7 @@ class Confirmations:
     def _keep_compiled(self, answered: AnyFinding, shown: Reproduced) -> None:
         issue = issue_of(answered, shown)
         self.store.keep_torch_compile(answered, dict(answered.user_level), shown.script, issue)
-        self.folder.write_confirmed(answered, shown.script, issue)
+        self.folder.write(FINDINGS, answered, shown.script, issue)
 
     def stop(self) -> None:
         """Start no more reproducers, and do not wait for running ones."""

@@ -19,7 +19,7 @@ from aliasproof.campaigns.run.scheduler import ENOUGH, POLL, Scheduler
 from aliasproof.campaigns.run.shard import Statistics
 from aliasproof.campaigns.run.tasks import Tasks
 from aliasproof.campaigns.store.plan import Plan
-from aliasproof.campaigns.store.run_folder import RunFolder, opened_run, write_finding
+from aliasproof.campaigns.store.run_folder import FINDINGS, RunFolder, opened_run, write_finding
 from aliasproof.campaigns.store.store import Store
 from aliasproof.ir.devices import CPU
 from aliasproof.processes.interrupts import Interrupts
@@ -134,7 +134,7 @@ class _Loop:
             if finding.language == ATEN and finding.known:
                 findings[name] = replace(finding, count=self.campaign.known[finding.known])
             # While a campaign runs, the count on disk is 1, to save a write per violation.
-            write_finding(self.files.finding_folder(name), findings[name])
+            write_finding(self.files.path(FINDINGS, name), findings[name])
         self.files.write_suspicions(suspicions_in_order(self.campaign), self.store.identifiers())
         self.files.remove_leftovers()
         self._report()  # before the outcome, which records the time of the last report

@@ -14,7 +14,7 @@ from aliasproof.campaigns.run.shard import Statistics
 from aliasproof.campaigns.run.tasks import outcome_from_json
 from aliasproof.campaigns.store.full_disk import explain_full_disk
 from aliasproof.campaigns.store.plan import DECIDING, Plan, Shard
-from aliasproof.campaigns.store.run_folder import RunFolder
+from aliasproof.campaigns.store.run_folder import FINDINGS, SUSPICIONS, UNCONFIRMED, RunFolder
 from aliasproof.campaigns.store.run_lock import RunLock
 from aliasproof.campaigns.store.store import Store
 from aliasproof.campaigns.store.store_schema import DAMAGE, DEADLY, NAME
@@ -108,7 +108,7 @@ def _checked_outcome(store: Store, plan: Plan, folder: Path, advice: str) -> Cam
     try:
         campaign = _outcome(store, plan, folder)
         for name in store.identifiers():  # these will be names of folders
-            RunFolder(folder).finding_folder(name)
+            RunFolder(folder).path(FINDINGS, name)
         return campaign
     except (*DAMAGE, sqlite3.Error) as reason:
         error = f"{type(reason).__name__}: {reason}"
@@ -176,10 +176,10 @@ def _write(files: RunFolder, store: Store, campaign: Campaign) -> None:
     for kept in store.findings():
         name = kept.finding.identifier
         if name in campaign.findings:
-            files.write_confirmed(campaign.findings[name], kept.script, kept.issue)
+            files.write(FINDINGS, campaign.findings[name], kept.script, kept.issue)
         elif name in campaign.latent:
-            files.write_suspicion(kept.finding)
+            files.write(SUSPICIONS, kept.finding)
         else:
-            files.write_unconfirmed(kept.finding, kept.script)
+            files.write(UNCONFIRMED, kept.finding, kept.script)
     files.write_suspicions(suspicions_in_order(campaign), store.identifiers())
     files.write_outcome(campaign.to_json())

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from aliasproof.campaigns.failure.finding import AnyFinding
-from aliasproof.campaigns.store.run_folder import RunFolder
+from aliasproof.campaigns.store.run_folder import FINDINGS, SUSPICIONS, UNCONFIRMED, RunFolder
 from aliasproof.campaigns.store.run_view import RunReader, RunView
 from aliasproof.campaigns.store.store import EventLog, Store
 from aliasproof.ir.errors import UserError, did_you_mean, printable
@@ -217,6 +217,6 @@ def _cases(store: Store) -> Iterator[KeptCase]:
 def _folder(run: Path, finding: AnyFinding, confirmation: Mapping[str, Any] | None) -> Path:
     files, name = RunFolder(run), finding.identifier
     if finding.latent:
-        return files.suspicion_folder(name)
+        return files.path(SUSPICIONS, name)
     confirmed = confirmation is not None and confirmation.get("shown")
-    return files.finding_folder(name) if confirmed else files.unconfirmed_folder(name)
+    return files.path(FINDINGS, name) if confirmed else files.path(UNCONFIRMED, name)

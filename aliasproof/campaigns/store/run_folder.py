@@ -31,7 +31,8 @@ from aliasproof.ir.stored_text import read_text, write_text
 from aliasproof.targets.registry import user_code
 
 RUNS = Path("runs")
-KINDS = ("findings", "suspicions", "unconfirmed")  # folders of a run
+# Folders of a run. A failure is unconfirmed if its reproducer did not show it, or not yet.
+KINDS = FINDINGS, SUSPICIONS, UNCONFIRMED = "findings", "suspicions", "unconfirmed"
 MARK = "finding.json"  # a file that each stored case has
 
 
@@ -62,15 +63,16 @@ class RunFolder:
             ) from reason
         return cls(folder)
 
-    def finding_folder(self, identifier: str) -> Path:
-        return _below(self.folder / "findings", identifier)
-
-    def unconfirmed_folder(self, identifier: str) -> Path:
-        """The folder of a failure that is not confirmed yet, or whose reproducer showed nothing."""
-        return _below(self.folder / "unconfirmed", identifier)
-
-    def suspicion_folder(self, name: str) -> Path:
-        return _below(self.folder / "suspicions", name)
+    def path(self, kind: str, name: str) -> Path:
+        """The folder of a finding. A store from another machine may contain any names."""
+        folder = self.folder / kind
+        if name in ("", ".", "..") or Path(name).name != name or not name.isprintable():
+            raise UserError(
+                f"{shown(name)} is no name of a finding; the store of {self.folder} is damaged"
+            )
+        if (folder / name).is_symlink():
+            raise UserError(f"{folder / name} is a link, and a run writes none; remove it")
+        return folder / name
 
     def compiled_folder(self) -> Path:
         """Where compilers write. Removed when the run ends."""
@@ -78,44 +80,41 @@ class RunFolder:
 
     def prepare(self) -> None:
         """Make the folder of findings, and remove what a killed campaign left behind."""
-        (self.folder / "findings").mkdir(exist_ok=True)
+        (self.folder / FINDINGS).mkdir(exist_ok=True)
         self.remove_leftovers()
 
-    def write_unconfirmed(self, finding: AnyFinding, script: str) -> None:
-        """Write a finding that will be confirmed, with its reproducer."""
-        write_case(self.unconfirmed_folder(finding.identifier), finding, script)
+    def write(
+        self, kind: str, finding: AnyFinding, script: str | None = None, issue: str | None = None
+    ) -> None:
+        """Write a finding of this kind, with its reproducer and its issue, if any."""
+        write_finding(self.path(kind, finding.identifier), finding, script, issue)
 
     def confirm(self, identifier: str) -> bool:
         """Move a finding from the unconfirmed ones to the findings, atomically.
 
         False if it is in neither, so that it must be written.
         """
-        before, after = self.unconfirmed_folder(identifier), self.finding_folder(identifier)
+        before, after = self.path(UNCONFIRMED, identifier), self.path(FINDINGS, identifier)
         if after.exists():  # moved by a campaign that was killed immediately after
             shutil.rmtree(before, ignore_errors=True)
         elif before.exists():
             before.rename(after)
         return after.exists()
 
-    def write_confirmed(self, finding: AnyFinding, script: str, issue: str | None) -> None:
-        """Write a confirmed finding with its reproducer, and its issue, if any."""
-        write_case(self.finding_folder(finding.identifier), finding, script, issue)
-
     def remove_finding(self, identifier: str) -> None:
-        for folder in (self.finding_folder(identifier), self.unconfirmed_folder(identifier)):
-            shutil.rmtree(folder, ignore_errors=True)
+        for kind in (FINDINGS, UNCONFIRMED):
+            shutil.rmtree(self.path(kind, identifier), ignore_errors=True)
 
     def write_suspicions(self, suspicions: Sequence[AnyFinding], latent: Collection[str]) -> None:
-        """Write suspicions, replacing those of an earlier end of this run; `latent` ones stay."""
-        for folder in (self.folder / "suspicions").glob("*/"):
+        """Write suspicions, replacing those of an earlier end of this run; `latent` ones stay.
+
+        Only an oracle on graphs reports a suspicion, so nothing confirms it.
+        """
+        for folder in (self.folder / SUSPICIONS).glob("*/"):
             if not folder.is_symlink() and folder.name not in latent:
                 shutil.rmtree(folder)
         for suspicion in suspicions:
-            self.write_suspicion(suspicion)
-
-    def write_suspicion(self, finding: AnyFinding) -> None:
-        """Write a suspicion: only an oracle on graphs reports it, so nothing confirms it."""
-        write_finding(self.suspicion_folder(finding.identifier), finding)
+            self.write(SUSPICIONS, suspicion)
 
     def write_outcome(self, outcome: Mapping[str, object]) -> None:
         """Write `run.json`."""
@@ -128,34 +127,24 @@ class RunFolder:
         for partial in self.folder.glob("**/*.partial"):
             partial.unlink()
         shutil.rmtree(self.compiled_folder(), ignore_errors=True)
-        unconfirmed = self.folder / "unconfirmed"
+        unconfirmed = self.folder / UNCONFIRMED
         if unconfirmed.is_dir() and not any(unconfirmed.iterdir()):
             unconfirmed.rmdir()
 
 
-def _below(folder: Path, name: str) -> Path:
-    """The file of this name in a folder. A store from another machine may contain any names."""
-    if name in ("", ".", "..") or Path(name).name != name or not name.isprintable():
-        raise UserError(
-            f"{shown(name)} is no name of a finding; the store of {folder.parent} is damaged"
-        )
-    if (folder / name).is_symlink():
-        raise UserError(f"{folder / name} is a link, and a run writes none; remove it")
-    return folder / name
+def write_finding(
+    folder: Path, finding: AnyFinding, script: str | None = None, issue: str | None = None
+) -> None:
+    """Write `finding.json`, `program.json` for ATen calls, and what else there is, into a folder.
 
-
-def write_finding(folder: Path, finding: AnyFinding) -> None:
-    """Write `finding.json`, and `program.json` for ATen calls; creates the folder."""
+    Creates the folder.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     if isinstance(finding.program, Program):
         write_text(folder / "program.json", dumps(finding.program) + "\n")
     write_text(folder / "finding.json", json.dumps(finding.to_json(), indent=1) + "\n")
-
-
-def write_case(folder: Path, finding: AnyFinding, script: str, issue: str | None = None) -> None:
-    """Write a finding, its reproducer, and its issue, if any, into a folder; creates the folder."""
-    write_finding(folder, finding)
-    write_text(folder / "reproducer.py", script)
+    if script is not None:
+        write_text(folder / "reproducer.py", script)
     if issue is not None:
         write_text(folder / "issue.md", issue)
 
