@@ -81,13 +81,13 @@ def table_of(
     fold: bool = False,
     header: bool = True,
 ) -> Table:
-    """A table with these rows: the first `texts` columns are texts, the others figures.
+    """A table with these rows: the first `texts` columns are texts, and those without a name.
 
-    Narrow consoles wrap texts if `fold` is true, and cut them otherwise.
+    The others are figures. Narrow consoles wrap texts if `fold` is true, and cut them otherwise.
     """
     table = new_table(header=header)
     for number, name in enumerate(columns):
-        if number >= texts:
+        if number >= texts and name:
             table.add_column(name, justify="right", no_wrap=True)
         elif fold:
             table.add_column(name, overflow="fold")

@@ -346,20 +346,18 @@ def print_drawn(console: Console, drawn: Mapping[str, Any]) -> None:
 
 def _print_groups(console: Console, drawn: Mapping[str, Any]) -> None:
     print_heading(console, "instructions by group")
-    table = new_table()
-    for name in ("group", "ops", "instructions", "dropped", ""):
-        table.add_column(name, justify="left" if name in ("group", "") else "right", no_wrap=True)
     kept = drawn["instructions"]["kept"]
-    for name, group in drawn["groups"].items():
-        count, dropped = group["instructions"], group["dropped"]
-        table.add_row(
+    rows = (
+        (
             name,
             str(len(group["ops"])),
-            _percent(count, kept),
-            _percent(dropped, count + dropped),
-            _mark(count, kept),
+            _percent(group["instructions"], kept),
+            _percent(group["dropped"], group["instructions"] + group["dropped"]),
+            _mark(group["instructions"], kept),
         )
-    print_table(console, table)
+        for name, group in drawn["groups"].items()
+    )
+    print_table(console, table_of(("group", "ops", "instructions", "dropped", ""), rows))
     console.print()
     for name, group in drawn["groups"].items():
         _print_ops(console, name, group["ops"])
@@ -383,12 +381,8 @@ def _short_op(op: str) -> str:
 
 def _print_shares(console: Console, title: str, counts: Mapping[str, int], whole: int) -> None:
     print_heading(console, title)
-    table = new_table(header=False)
-    for number in (False, True, False):
-        table.add_column("", justify="right" if number else "left", no_wrap=True)
-    for name, count in counts.items():
-        table.add_row(name, _percent(count, whole), _mark(count, whole))
-    print_table(console, table)
+    rows = ((name, _percent(it, whole), _mark(it, whole)) for name, it in counts.items())
+    print_table(console, table_of(("", "share", ""), rows, header=False))
 
 
 def _print_dropped(console: Console, drawn: Mapping[str, Any]) -> None:

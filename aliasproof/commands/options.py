@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -37,33 +37,30 @@ def argument(metavar: str, text: str) -> Any:
     return typer.Argument(metavar=metavar, help=text)
 
 
-def whole_number(text: str, least: int, what: str = "", names: Sequence[str] = ()) -> Any:
-    """An option for a whole number. `text` is its help; an error says `what` it must be."""
-
-    def check(option: typer.CallbackParam, value: int | None) -> int | None:
-        if value is not None and value < least:
-            raise UserError(f"{option.opts[0]} {value}: give {what}at least {least}")
-        return value
-
-    return typer.Option(*names, metavar="NUMBER", help=text, callback=check)
-
-
-def above_zero(
-    metavar: str, text: str, what: str = "a number above 0", *, or_zero: bool = False
+def _number(
+    metavar: str, text: str, what: str, fits: Callable[[float], bool], names: Sequence[str] = ()
 ) -> Any:
-    """An option for a finite number above 0, in the same way."""
+    """An option for a number. `text` is its help; an error says `what` it must be."""
 
-    def check(option: typer.CallbackParam, value: float | None) -> float | None:
-        if value is not None and not (0 < value < math.inf or (or_zero and value == 0)):
-            raise UserError(f"{option.opts[0]} {value:g}: give {what}")
+    def check(option: typer.CallbackParam, value: Any) -> Any:
+        if value is not None and not fits(value):
+            given = value if isinstance(value, int) else f"{value:g}"
+            raise UserError(f"{option.opts[0]} {given}: give {what}")
         return value
 
-    return typer.Option(metavar=metavar, help=text, callback=check)
+    return typer.Option(*names, metavar=metavar, help=text, callback=check)
+
+
+def whole_number(text: str, least: int, what: str = "", names: Sequence[str] = ()) -> Any:
+    return _number("NUMBER", text, f"{what}at least {least}", lambda it: it >= least, names)
+
+
+def above_zero(metavar: str, text: str, what: str = "a number above 0") -> Any:
+    return _number(metavar, text, what, lambda it: 0 < it < math.inf)
 
 
 def at_least_zero(metavar: str, text: str) -> Any:
-    """An option for a finite number that is not negative, in the same way."""
-    return above_zero(metavar, text, "a number of at least 0", or_zero=True)
+    return _number(metavar, text, "a number of at least 0", lambda it: 0 <= it < math.inf)
 
 
 _TOLERANCE = "Default: what is known of each operator, see docs/oracles.md."

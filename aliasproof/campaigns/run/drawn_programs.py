@@ -224,32 +224,28 @@ class DrawnPython:
         start_server([__name__])
         start = RemoteCall("", f"{start_worker.__module__}:{start_worker.__name__}")
         pool = Pool(start, LIMITS, os.cpu_count() or 1, renewal=RENEWAL)
+        call = f"{__name__}:{count_programs.__name__}"
+
+        def submit(numbers: range, size: int) -> None:
+            for some in (numbers[at : at + size] for at in range(0, len(numbers), size)):
+                pool.submit(RemoteCall(some, call, (seed, some, every)))
+
         with pool.at_work():
-            for first in range(0, programs, PER_CALL):
-                self._submit(pool, seed, range(first, min(first + PER_CALL, programs)), every)
+            submit(range(programs), PER_CALL)
             while pool.pending:
                 key, outcome = pool.take()
                 assert isinstance(key, range)
                 if isinstance(outcome, Raised):
                     raise outcome.error
-                if not isinstance(outcome, Death):
-                    self._add(outcome.value)
-                elif len(key) > 1:
-                    for number in key:
-                        self._submit(pool, seed, range(number, number + 1), every)
+                if isinstance(outcome, Death) and len(key) > 1:
+                    submit(key, 1)
                     continue
-                else:
-                    self._add(DrawnPython(cuts=Counter({DIES: 1}), programs=1))
+                died = DrawnPython(cuts=Counter({DIES: 1}), programs=1)
+                drawn = died if isinstance(outcome, Death) else outcome.value
+                self.forms += drawn.forms
+                self.cuts += drawn.cuts
+                self.programs += drawn.programs
                 yield from key
-
-    def _submit(self, pool: Pool, seed: int, numbers: range, every: int) -> None:
-        call = f"{__name__}:{count_programs.__name__}"
-        pool.submit(RemoteCall(numbers, call, (seed, numbers, every)))
-
-    def _add(self, other: DrawnPython) -> None:
-        self.forms += other.forms
-        self.cuts += other.cuts
-        self.programs += other.programs
 
 
 def count_programs(seed: int, numbers: range, every: int) -> DrawnPython:
