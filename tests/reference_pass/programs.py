@@ -162,6 +162,10 @@ disjoint_inputs_of_one_storage(x, y): BUFFER[:8], BUFFER[8:]
     y.mul_(x)
     return x
 
+one_tensor_that_is_passed_twice_is_written(x, y): *[counted(2, 3)] * 2
+    x.add_(1)
+    return x * y
+
 inputs_of_other_dtype(x, y): BUFFER[2:10], BUFFER.view(torch.int32)[6:12]
     y.fill_(0)
     x.add_(1)

@@ -107,17 +107,6 @@ def test_an_unknown_kind_of_views_is_refused():
         functionalize(lambda x: x, counted(3), views="both")  # type: ignore[arg-type]
 
 
-def test_a_tensor_that_is_passed_twice_may_be_written():
-    def program(x, y):
-        x.add_(1)
-        return x * y
-
-    twice = counted(2, 3)
-    compiled = pipeline(program, twice, twice)
-    assert torch.equal(compiled(twice, twice), (counted(2, 3) + 1) ** 2)
-    assert torch.equal(twice, counted(2, 3) + 1)
-
-
 def test_a_wrong_number_of_sample_arguments_is_refused():
     graph_module = functionalize(lambda x: x + 1, counted(3))
     with pytest.raises(Refused, match="takes 1 inputs, but 2"):
