@@ -10,14 +10,10 @@ import torch
 
 from aliasproof.generators.rules import derived
 from aliasproof.generators.rules.derived import look_up
-from aliasproof.ir.program import Input, Instruction, Program, Ref, Storage
+from aliasproof.ir.program import Program
+from tests.short_programs import of_vectors
 
-PROGRAM = Program(
-    (Storage(torch.float32, 4),),
-    (Input("x", 0, torch.float32, (4,), (1,)),),
-    (Instruction("aten.add_.Scalar", (Ref("x"), 1)),),
-    ("x",),
-)
+PROGRAM = of_vectors("aten.add_.Scalar(x0, 1)\nreturn (x0,)", 0)
 
 
 class Search:

@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import pytest
 import torch
@@ -17,13 +18,14 @@ from aliasproof.generators.strategies import programs, sample
 from aliasproof.ir.errors import Rejected
 from aliasproof.ir.execution import as_graph, glue, part, returns_one_tensor, run
 from aliasproof.ir.printing import source
-from aliasproof.ir.program import Input, Instruction, Program, Ref, Storage
+from aliasproof.ir.program import Input, Instruction, Program, Ref
 from aliasproof.ir.regions import Region, overlap
 from aliasproof.ir.schemas import resolve
 from aliasproof.ir.validation import first_defect
 from aliasproof.ir.values import input_tensors
 from aliasproof.judge.examination import require_returned
 from aliasproof.judge.trial import Case, run_eager
+from tests.short_programs import of_vectors, program_of, view
 
 Way = Callable[[Program], tuple[list[Tensor], list[Tensor]]]  # inputs afterwards, outputs
 
@@ -72,32 +74,24 @@ def test_every_way_gives_equal_tensors_and_leaves_equal_storages(way: Way) -> No
         assert list(map(traits, other_inputs)) == list(map(traits, inputs)), source(program)
         stored = [[each.untyped_storage().tolist() for each in xs] for xs in (inputs, other_inputs)]
         assert stored[0] == stored[1], source(program)
-        ours = [
-            next((i for i, tensor in enumerate(inputs) if tensor is output), None)
-            for output in outputs
-        ]
-        theirs = [
-            next((i for i, tensor in enumerate(other_inputs) if tensor is output), None)
-            for output in other_outputs
-        ]
-        assert theirs == ours, "an output that is an input stays that object"
+        ours, theirs = (
+            [[one is other for one in given] for other in returned]
+            for given, returned in ((inputs, outputs), (other_inputs, other_outputs))
+        )
+        assert ours == theirs, "an output that is an input stays that object"
         count += 1
     assert count == 150
 
 
-X, Y = Ref("x"), Ref("y")
-INPUTS = (Input("x", 0, torch.float32, (2, 2), (2, 1)), Input("y", 0, torch.float32, (4,), (1,)))
-
-
-def program_of(*instructions: Instruction, outputs: tuple[str, ...] = ()) -> Program:
-    return Program((Storage(torch.float32, 4),), INPUTS, instructions, outputs)
-
-
+VIEWS = view(2, 2, storage=0), view(4, storage=0)
 SEVERAL = program_of(
-    Instruction("aten.split.Tensor", (X, 1, 1), results=("left", "right")),
-    Instruction("aten.add_.Tensor", (Ref("left"), Ref("right")), (("alpha", 2),)),
-    Instruction("aten.cat.default", ((Ref("left"), Ref("right")), 1), results=("both",)),
-    outputs=("both", "right", "y"),
+    """
+    left, right = aten.split.Tensor(x0, 1, 1)
+    aten.add_.Tensor(left, right, alpha=2)
+    both = aten.cat.default([left, right], 1)
+    return both, right, x1
+    """,
+    *VIEWS,
 )
 
 
@@ -112,16 +106,15 @@ def test_a_program_whose_result_was_computed_by_hand(way: Way) -> None:
 
 def test_an_op_that_only_torchscript_has_runs_as_the_ops_that_it_calls() -> None:
     """Patterns of Inductor on `torch.split` draw `aten.split.default`."""
-    call = Instruction("aten.split.default", (Y, (1, 3)), results=("one", "three"))
-    eager = run_eager(Case.of(program_of(call, outputs=("three",))))
+    body = "one, three = aten.split.default(x1, [1, 3])\nreturn (three,)"
+    eager = run_eager(Case.of(program_of(body, *VIEWS)))
     three = eager.observation.tensors()["output 0"]
     assert three.tolist() == [2, 3, 4]
     assert eager.trace.as_written is False
 
 
 def test_the_result_of_an_in_place_op_is_the_argument() -> None:
-    program = program_of(Instruction("aten.add_.Scalar", (X, 1), results=("v",)), outputs=("v",))
-    inputs, outputs = called(program)
+    inputs, outputs = called(program_of("v = aten.add_.Scalar(x0, 1)\nreturn (v,)", *VIEWS))
     assert outputs[0] is inputs[0]
 
 
@@ -166,7 +159,7 @@ def test_a_graph_has_a_node_for_each_instruction_and_each_tensor_of_a_list() -> 
     calls = [target for target in targets if target.startswith("aten.")]
     assert calls == [instruction.op for instruction in SEVERAL.instructions]
     assert sum("getitem" in target for target in targets) == 2
-    assert [node.name for node in graph.nodes if node.op == "placeholder"] == ["x", "y"]
+    assert [node.name for node in graph.nodes if node.op == "placeholder"] == ["x0", "x1"]
 
 
 @pytest.mark.parametrize(
@@ -213,8 +206,8 @@ def test_each_member_gets_what_it_gets_alone_and_shares_no_byte(members: list[Pr
 
 
 def test_a_member_keeps_its_data_whatever_its_place() -> None:
-    storages, inputs = (Storage(torch.float32, 3),), (Input("x", 0, torch.float32, (3,), (1,)),)
-    one, other = (Program(storages, inputs, (), ("x",), seed) for seed in (5, 0))
+    other = of_vectors("return (x0,)", 0, sizes=(3,))
+    one = replace(other, seed=5)
     tensors = input_tensors(glue([other, one]).program)
     assert torch.equal(tensors[0], input_tensors(other)[0])
     assert torch.equal(tensors[1], input_tensors(one)[0])
@@ -233,20 +226,16 @@ def _returns(program: Program) -> bool:
 # --- `Program` is a value: each change returns another program ------------------------------------
 
 
-FIRST, SECOND = (
-    Input("x", 0, torch.float32, (4,), (1,)),
-    Input("y", 0, torch.float32, (2,), (1,), 2),
-)
-READ = Instruction("aten.neg.default", (Ref("x"),), results=("v",))
-WRITE = Instruction("aten.add_.Tensor", (Ref("y"), Ref("v")))
-PROGRAM = Program((Storage(torch.float32, 4),), (FIRST, SECOND), (READ, WRITE), ("v",), seed=3)
-CLONE = Instruction("aten.clone.default", (Ref("x"),), results=("v",))
+BODY = "v = aten.neg.default(x0)\naten.add_.Tensor(x1, v)\nreturn (v,)"
+PROGRAM = replace(program_of(BODY, view(4, storage=0), view(2, offset=2, storage=0)), seed=3)
+(FIRST, SECOND), (READ, WRITE) = PROGRAM.inputs, PROGRAM.instructions
+CLONE = Instruction("aten.clone.default", (Ref("x0"),), results=("v",))
 
 
 @pytest.mark.parametrize(("index", "expected"), [(0, (CLONE, WRITE)), (1, (READ, CLONE))])
 def test_with_instruction_replaces_that_instruction_alone(index, expected):
     changed = PROGRAM.with_instruction(index, CLONE)
-    assert changed == Program(PROGRAM.storages, (FIRST, SECOND), expected, ("v",), seed=3)
+    assert changed == replace(PROGRAM, instructions=expected)
     assert PROGRAM.instructions == (READ, WRITE)
 
 
@@ -255,7 +244,7 @@ def test_with_input_replaces_that_input_alone(index: int) -> None:
     other = Input("z", 0, torch.float32, (), ())
     expected = (other, SECOND) if index == 0 else (FIRST, other)
     changed = PROGRAM.with_input(index, other)
-    assert changed == Program(PROGRAM.storages, expected, (READ, WRITE), ("v",), seed=3)
+    assert changed == replace(PROGRAM, inputs=expected)
 
 
 def test_renamed_gives_names_in_order_to_inputs_and_results() -> None:

@@ -2,13 +2,14 @@
 
 import itertools
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
-from aliasproof.ir.program import Input, Program, Storage
+from aliasproof.ir.program import Program, Storage
 from aliasproof.ir.regions import Region
 from aliasproof.ir.validation import ELEMENT_DTYPES
 from aliasproof.ir.values import (
@@ -22,6 +23,7 @@ from aliasproof.ir.values import (
     storage_data,
     texts_of,
 )
+from tests.short_programs import of_vectors
 
 FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
@@ -88,14 +90,7 @@ def test_programs_are_equal_if_and_only_if_their_values_are() -> None:
 
 
 def test_a_caller_may_write_to_what_a_fill_returned() -> None:
-    program = Program(
-        (Storage(torch.float32, 3),),
-        (Input("x", 0, torch.float32, (3,), (1,)),),
-        (),
-        (),
-        0,
-        "special",
-    )
+    program = replace(of_vectors("return ()", 0, sizes=(3,)), fill="special")
     input_tensors(program)[0].fill_(5)
     assert input_tensors(program)[0].tolist() != [5, 5, 5]
 
