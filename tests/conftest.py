@@ -14,7 +14,6 @@ import signal
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from textwrap import dedent, indent
 
 import pytest
 import torch
@@ -22,11 +21,10 @@ from hypothesis import HealthCheck, settings
 
 from aliasproof.ir.devices import without_cuda
 from aliasproof.ir.execution import ProgramFunction
-from aliasproof.ir.parsing import parse_source
-from aliasproof.ir.program import Input, Program, Storage
-from aliasproof.ir.regions import dense_strides
+from aliasproof.ir.program import Program
 from aliasproof.oracles.contract import Contract
 from aliasproof.targets.target import Build, Function, Target
+from tests.short_programs import program_of, view
 
 # Drawing runs programs on tensors, which takes long on a busy machine.
 UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -146,12 +144,7 @@ def program() -> Callable[..., Program]:
     """
 
     def written(body: str, *shapes: tuple[int, ...], dtype: torch.dtype = torch.float32) -> Program:
-        views = [
-            Input(f"x{i}", i, dtype, sizes, dense_strides(sizes)) for i, sizes in enumerate(shapes)
-        ]
-        storages = [Storage(dtype, torch.Size(sizes).numel()) for sizes in shapes]
-        head = f"def program({', '.join(each.name for each in views)}):\n"
-        return parse_source(head + indent(dedent(body).strip(), "    ") + "\n", storages, views)
+        return program_of(body, *(view(*sizes, dtype=dtype) for sizes in shapes))
 
     return written
 
