@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 
 import torch
@@ -72,6 +72,17 @@ class Observation:
             self._regions = {name: Region.of(tensor) for name, tensor in self.tensors().items()}
         return self._regions
 
+    @contextmanager
+    def noting_errors(self) -> Iterator[None]:
+        """Errors in this context are part of the run, unless they are about us or the machine."""
+        try:
+            yield
+        except (Rejected, InternalError):
+            raise
+        except Exception as error:  # noqa: BLE001 - any error of the code that runs is part of it
+            require_sound_process(error)
+            self.error = error
+
     def is_input(self, output: object) -> int | None:
         """The index of the input that this output is, as an object; None if it is not an input."""
         return next((index for index, tensor in enumerate(self.inputs) if tensor is output), None)
@@ -94,19 +105,13 @@ def observe(
     """
     # `detach` makes a view with metadata of its own, so `t_` on the input leaves it.
     observation = Observation(inputs, [tensor.detach() for tensor in inputs])
-    try:
+    with observation.noting_errors():
         with torch.no_grad(), leaving_forward_levels(), within or nullcontext():
             observation.outputs = pytree.tree_leaves(function(*inputs))
             if _any_fake(observation.outputs) and not _any_fake(inputs):
                 raise TypeError("an output is a fake tensor, which has no data")
         # An error of a kernel belongs to this run, not to the next one.
         finish((*inputs, *observation.outputs))
-    # These errors are about the harness, not about the function.
-    except (Rejected, InternalError):
-        raise
-    except Exception as error:  # noqa: BLE001 - any error of the function is part of its run
-        require_sound_process(error)
-        observation.error = error
     # Regions describe strided memory only, so nothing else can be compared.
     for name, tensor in observation.tensors().items():
         if tensor.layout is not torch.strided or tensor.is_nested:

@@ -21,7 +21,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from aliasproof.eager.definedness import Watch
 from aliasproof.eager.rounding import is_inexact
 from aliasproof.ir.devices import finish
-from aliasproof.ir.errors import InternalError, Rejected, require_sound_process
+from aliasproof.ir.errors import Rejected
 from aliasproof.ir.execution import seed_generators
 from aliasproof.ir.guarded_memory import GuardedMemory, needs_resizing
 from aliasproof.ir.object_graph import NUMPY, NUMPY_NAME, PLAIN, leaves
@@ -177,17 +177,17 @@ def run_python(
         if ends:  # run backward from all tensors that autograd computed
             torch.autograd.backward(ends, list(map(numbers_for, ends)))
 
-    try:
-        around = within or nullcontext()
-        with _dispatch_keys_kept(), torch.enable_grad(), drawing_as_eager(), around:
-            named = dict(_leaves(program.run(transform, then)))
-            finish([leaf for leaf in named.values() if isinstance(leaf, torch.Tensor)])
-    except (Rejected, InternalError):  # these are about us, not about the program
-        raise
-    except Exception as error:  # noqa: BLE001 - any error of the program is part of its run
-        require_sound_process(error)
-        return Observation([], [], error=error, called=called)
-    return replace(_seen(named), called=called)
+    run, around = Observation([], []), within or nullcontext()
+    with (
+        run.noting_errors(),
+        _dispatch_keys_kept(),
+        torch.enable_grad(),
+        drawing_as_eager(),
+        around,
+    ):
+        named = dict(_leaves(program.run(transform, then)))
+        finish([leaf for leaf in named.values() if isinstance(leaf, torch.Tensor)])
+    return replace(run if run.error is not None else _seen(named), called=called)
 
 
 @contextmanager

@@ -17,7 +17,6 @@ import torch
 from torch.utils import _pytree as pytree
 
 from aliasproof.ir.devices import finish
-from aliasproof.ir.errors import InternalError, Rejected, require_sound_process
 from aliasproof.ir.guarded_memory import GuardedMemory
 from aliasproof.ir.values import clone_inputs
 from aliasproof.oracles.observation import Observation
@@ -142,7 +141,7 @@ class GraphRun:
         with torch.no_grad():
             for index, contents in self.overwritten.items():
                 self.observation.inputs[index].copy_(contents)
-        try:
+        with observation.noting_errors():
             around = within or nullcontext()
             with torch.inference_mode(mode=False), torch.enable_grad(), around, memory:
                 if ends:
@@ -150,9 +149,6 @@ class GraphRun:
             observation.memory = memory.use
             observation.outputs = [leaf.grad for leaf in self.leaves.values()]
             finish(observation.outputs)
-        except Exception as error:  # noqa: BLE001 - any error is part of the run
-            _require_judgeable(error)
-            observation.error = error
         return observation
 
 
@@ -196,14 +192,11 @@ class GraphCall:
         context, memory = nullcontext() if within is None else within(inputs), GuardedMemory()
         with self.modes.entered():
             observation = Observation(inputs, [tensor.detach() for tensor in inputs])
-            try:
+            with observation.noting_errors():
                 with context, memory:
                     observation.outputs = pytree.tree_leaves(function(*args))
                 observation.memory = memory.use
                 finish((*inputs, *observation.outputs))
-            except Exception as error:  # noqa: BLE001 - any error is part of the run
-                _require_judgeable(error)
-                observation.error = error
         return GraphRun(observation, leaves, histories(observation, ends), self.overwritten)
 
 
@@ -215,13 +208,6 @@ def _copied(
     with torch.inference_mode(mode=False):
         copies = Copies.of(tensors, wide=wide, bare=True)
     return tensors, copies, [copies.made.get(id(value), value) for value in args]
-
-
-def _require_judgeable(error: Exception) -> None:
-    """Raise an error again if it is about us or the machine, not about the run."""
-    if isinstance(error, (Rejected, InternalError)):
-        raise error
-    require_sound_process(error)
 
 
 def _leaves(tensors: Sequence[torch.Tensor], copies: Copies) -> Iterator[tuple[str, torch.Tensor]]:
