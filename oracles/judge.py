@@ -141,15 +141,6 @@ def judge_graphs(
     `hashes` are the value hashes that eager and target left. `spelled` repeats these two runs with
     another seed and keeps the symbolic values. `stages` has a run of each stage, in their order.
     """
-    # The arguments of an oracle, by what it needs. Oracles on results do not run here.
-    arguments: dict[Needs, tuple[object, ...]] = {
-        Needs.SYMBOLIC_RUN: (*hashes, trace, spelled),
-        Needs.STAGES: (stages, trace),
-    }
-    return Judgement(
-        {
-            oracle.name: oracle.judge(contract, *arguments[oracle.needs])
-            for oracle in ORACLES
-            if oracle.needs in arguments
-        }
-    )
+    reports = {equivalence.ORACLE.name: equivalence.judge(contract, *hashes, trace, spelled)}
+    on_stages = (oracle for oracle in ORACLES if oracle.needs is Needs.STAGES)
+    return Judgement(reports | {it.name: it.judge(contract, stages, trace) for it in on_stages})

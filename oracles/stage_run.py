@@ -343,7 +343,14 @@ def run_stage(stage: Stage, inputs: Sequence[object]) -> StageRun:
         InternalError: The graph takes another number of inputs.
 
     """
-    return _Runner(stage, inputs).record_all()
+    runner = _Runner(stage, inputs)
+    # Eager and target run without gradients, so stages do as well.
+    with torch.no_grad():
+        for node in runner.graph.nodes:
+            runner.record_node(node)
+            if runner.record.error is not None:
+                break
+    return runner.record
 
 
 class _Runner(fx.Interpreter):
@@ -361,16 +368,7 @@ class _Runner(fx.Interpreter):
         self.attributes = _attributes(stage.graph)
         self.numbers: dict[int, int] = {}  # of storages, by their identity
 
-    def record_all(self) -> StageRun:
-        # Eager and target run without gradients, so stages do as well.
-        with torch.no_grad():
-            for node in self.graph.nodes:
-                self._record(node)
-                if self.record.error is not None:
-                    break
-        return self.record
-
-    def _record(self, node: fx.Node) -> None:
+    def record_node(self, node: fx.Node) -> None:
         call = None
         try:
             early = next((it for it in node.all_input_nodes if it not in self.env), None)
