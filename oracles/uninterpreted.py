@@ -35,9 +35,12 @@ from aliasproof.ir.eager_call import (
     tensors_in,
 )
 from aliasproof.ir.schemas import Kind, facts
-from aliasproof.oracles.calls import (
+from aliasproof.oracles.forms import SCATTERS, functional_form
+from aliasproof.oracles.op_hashes import (
     TORCH,
+    OpHashes,
     arguments_by_name,
+    call_name,
     is_constant,
     is_out,
     item,
@@ -45,8 +48,6 @@ from aliasproof.oracles.calls import (
     stores,
     torch_name,
 )
-from aliasproof.oracles.forms import SCATTERS, functional_form
-from aliasproof.oracles.op_hashes import OpHashes, call_name
 from aliasproof.oracles.value_hashes import (
     Array,
     HashedMemory,

@@ -41,9 +41,8 @@ from aliasproof.ir.program import Instruction, Program
 from aliasproof.ir.schemas import Kind, facts, is_composite, resolve
 from aliasproof.ir.validation import validate
 from aliasproof.ir.values import input_tensors
-from aliasproof.oracles.calls import stores, torch_name
 from aliasproof.oracles.forms import functional_form, view_of_copy
-from aliasproof.oracles.op_hashes import MOVES, REORDERED
+from aliasproof.oracles.op_hashes import MOVES, REORDERED, stores, torch_name
 
 aten = torch.ops.aten
 
