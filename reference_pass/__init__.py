@@ -31,7 +31,7 @@ The folder `planning` goes on from there. It decides in which memory each result
 - `noops`: copies that cannot be distinguished from their originals
 - `timeline`, `unread`: how long each storage is live, how many bytes are live at once, and what a
   graph allocates; results whose contents nothing reads
-- `destinations`, `offers`, `marks`: where a result could be; marks that record such a destination
+- `offers`, `marks`: where a result could be; marks that record such a destination
   early and are lowered late
 - `join_buffers`: concatenations whose parts are computed in the result itself
 - `reuse`, `graph_plan`: reuse of dead storages; the plan of a graph, and what costs bytes

@@ -4,7 +4,7 @@ A *candidate* describes a rewrite. Node `b = foo(a, args)` becomes `foo_(a, args
 `b` use `a`. The `conditions` decide whether that is safe. The first chapter has one `Candidate` per
 node, for its first operand. That misses ops with several results, and casts back, because these
 need another call (`How`). The step numbers are those of `torch.fx.passes.reinplace.reinplace`.
-`planning/destinations.py` has more candidates: into other operands (`mul(a, b)` if only `b` is
+`planning/offers.py` has more candidates: into other operands (`mul(a, b)` if only `b` is
 free), and into the input that a result is copied to.
 """
 
@@ -60,6 +60,11 @@ class Slot:
     destination: fx.Node
     written: torch.Tensor
 
+    @classmethod
+    def all_of(cls, result: fx.Node, destination: fx.Node) -> Slot:
+        """A result that would be written over all of an operand."""
+        return cls(result, result.meta["val"], destination, destination.meta["val"])
+
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
@@ -88,8 +93,7 @@ def candidates(node: fx.Node, liveness: Liveness) -> Iterator[Candidate]:
         yield from _scatter(node, op, liveness)
     else:
         if op is aten.copy.default:  # (5) nothing, if the source is at its destination
-            own = bind(op, node.args, node.kwargs)["self"]
-            slots = (Slot(node, node.meta["val"], own, own.meta["val"]),)
+            slots = (Slot.all_of(node, bind(op, node.args, node.kwargs)["self"]),)
             yield Candidate(node, How.REDUNDANT, op, node.args, node.kwargs, slots, liveness)
         form = liveness.semantics.in_place_form(node)
         if form is not None:
@@ -120,8 +124,7 @@ def _in_place(
     cast = _cast_back(node, given)
     if cast is not None:
         # The result is that of the cast, which is erased: the in-place kernel does the cast.
-        own = given[facts(op).names[0]]
-        slots = (Slot(cast, cast.meta["val"], own, own.meta["val"]),)
+        slots = (Slot.all_of(cast, given[facts(op).names[0]]),)
         yield Candidate(node, How.CAST_BACK, form, node.args, node.kwargs, slots, liveness)
 
 

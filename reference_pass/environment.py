@@ -38,11 +38,6 @@ from aliasproof.reference_pass.rules import Rules
 from aliasproof.reference_pass.semantics import never
 
 
-def current_value(env: Environment, view: FunctionalView, call: fx.Node) -> fx.Node:
-    """The value of a view now, whatever its strides."""
-    return view.storage.read(view)
-
-
 @dataclass(frozen=True, slots=True)
 class InEager:
     """How calls are emitted that depend on more than the values of their operands.
@@ -54,8 +49,11 @@ class InEager:
     # operands (`operand`).
     call: Callable[[Environment, fx.Node, Effect], bool] = never
 
-    # (the environment, a view, a captured call) -> the value of the view, as the call needs it.
-    operand: Callable[[Environment, FunctionalView, fx.Node], fx.Node] = current_value
+    # (the environment, a view, a captured call) -> the value of the view, as the call needs it; by
+    # default, whatever its strides.
+    operand: Callable[[Environment, FunctionalView, fx.Node], fx.Node] = lambda env, view, call: (
+        view.storage.read(view)
+    )
 
 
 @dataclass(slots=True)

@@ -8,7 +8,7 @@ import torch
 from torch import fx
 from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
 
-from aliasproof.reference_pass.calls.graphs import with_graph
+from aliasproof.reference_pass.calls.graphs import copied
 from aliasproof.reference_pass.calls.nested import tensors_in
 from aliasproof.reference_pass.calls.operator_forms import aten, writes
 from aliasproof.reference_pass.calls.storages import Storages
@@ -100,14 +100,15 @@ def writes_plainly(graph_module: fx.GraphModule) -> bool:
             if tensor._version:
                 written.add(geometry.storage)
                 is_graded = node.op == "placeholder" and tensor.requires_grad
-                if is_graded or _is_dropout(node) or not _is_contiguous_with_operands(node):
+                # The result of a dropout may be the operand itself, which fakes do not show.
+                name = str(getattr(node.target, "__name__", node.target))
+                if (
+                    is_graded
+                    or name.startswith("dropout")
+                    or not _is_contiguous_with_operands(node)
+                ):
                     return False
     return all(len(seen[storage]) == 1 for storage in written)
-
-
-def _is_dropout(node: fx.Node) -> bool:
-    """True for a result that may be the operand itself, which fakes do not show."""
-    return str(getattr(node.target, "__name__", node.target)).startswith("dropout")
 
 
 def _is_contiguous_with_operands(node: fx.Node) -> bool:
@@ -124,17 +125,12 @@ def with_regions_called(graph_module: fx.GraphModule) -> fx.GraphModule:
     Such an operator has a graph of its own, which no trace under autograd runs. So AOTAutograd
     would functionalize it.
     """
-    targets = {node: unfold_operator(node.target) for node in graph_module.graph.nodes}
     children = _children(graph_module)
-    if not children or not any(targets.values()):
+    if not children or not any(unfold_operator(node.target) for node in graph_module.graph.nodes):
         return graph_module
-    copies = dict[fx.Node, fx.Node]()
-    graph = fx.Graph()
-    graph.output(graph.graph_copy(graph_module.graph, copies))
-    for node, target in targets.items():
-        if target is not None:
-            copies[node].target = target
-    called = with_graph(graph_module, graph)
+    called = copied(graph_module)
+    for node in called.graph.nodes:
+        node.target = unfold_operator(node.target) or node.target
     for name, child in children.items():
         setattr(called, name, with_regions_called(child))
     return called

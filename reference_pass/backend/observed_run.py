@@ -17,7 +17,7 @@ import gc
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 from unittest import mock
 
 import torch
@@ -108,22 +108,18 @@ class Observed:
         return self.compiled(inputs)
 
     def _conclude(self, wrong: WrongMetadataError | None) -> None:
+        """Trust the metadata, or compile again with what was noted."""
         if wrong is None:
             self.pure = self.again = None
-        else:
-            self._compile_again(wrong)
-
-    def _compile_again(self, reason: WrongMetadataError) -> None:
-        if not reason.is_noted or self.again is None:
-            self._give_up(reason)
             return
-        _log.info("compiled again: %s", reason)
-        try:
-            with compiling():
-                other = self.again()
-        except Refused as error:
-            self._give_up(error)
-            return
+        other, reason = None, cast(object, wrong)
+        if wrong.is_noted and self.again is not None:
+            _log.info("compiled again: %s", wrong)
+            try:
+                with compiling():
+                    other = self.again()
+            except Refused as error:
+                reason = error
         if isinstance(other, Observed):
             self.compiled, self.pure = other.compiled, other.pure
         else:

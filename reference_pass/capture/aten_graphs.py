@@ -21,7 +21,7 @@ from torch.utils._pytree import tree_leaves
 from aliasproof.reference_pass.alias_analysis import Analysis
 from aliasproof.reference_pass.calls.copied_operands import note_strides, on_copies
 from aliasproof.reference_pass.calls.fake_inputs import refuse_without_regions
-from aliasproof.reference_pass.calls.graphs import copied, erase_dead, with_graph
+from aliasproof.reference_pass.calls.graphs import copied, erase_dead
 from aliasproof.reference_pass.calls.invariants import is_functional
 from aliasproof.reference_pass.calls.metadata import note_value
 from aliasproof.reference_pass.calls.nested import graphs_called, leaves_in, nodes_in, tensors_in
@@ -326,14 +326,11 @@ def unchanged(captured: fx.GraphModule, analysis: Analysis) -> fx.GraphModule | 
     written = {node.target for node in captured.graph.nodes if writes(node.target)}
     if not written <= {aten.copy_.default}:
         return None
-    graph = fx.Graph()
-    copies: dict[fx.Node, fx.Node] = {}
-    graph.output(graph.graph_copy(captured.graph, copies))
-    for node, new in copies.items():
+    made = copied(captured)
+    for node, new in zip(analysis.effects, made.graph.nodes, strict=False):  # without the output
         note_value(new, analysis.value(node))
         if new.op == "call_function":
             note_strides(new, _strides)
-    made = with_graph(captured, graph)
     if is_functional(made) is not None or _reads_what_it_wrote(made.graph):
         return None
     erase_dead(made.graph)

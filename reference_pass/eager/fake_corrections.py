@@ -260,20 +260,11 @@ def _power(op: OpOverload, given: dict[str, Any], value: torch.Tensor) -> torch.
     return result
 
 
-def _contiguous(op: OpOverload, given: dict[str, Any], value: torch.Tensor) -> torch.Tensor:
-    return value.new_empty(value.shape)
-
-
 def _contiguous_on_cpu(op: OpOverload, given: dict[str, Any], value: Any) -> Any:
     tensors = tensors_in(value)
     if any(tensor.device.type != "cpu" for tensor in tensors):
         return value
     return tuple(tensor.new_empty(tensor.shape) for tensor in tensors)
-
-
-def _clone(op: OpOverload, given: dict[str, Any], value: torch.Tensor) -> torch.Tensor:
-    copy: torch.Tensor = given["self"].clone()
-    return copy
 
 
 # Also for pointwise operators: for a dimension of size one, eager may keep the stride of an
@@ -282,7 +273,7 @@ _BY_UNUSED_STRIDES = _ByARun(fill=1, unused_alone=True)
 
 CORRECTIONS: dict[object, Correction] = {
     # Contiguous in all strides in eager. Fakes keep the order of the strides of the operands.
-    aten.normal.Tensor_Tensor: _contiguous,
+    aten.normal.Tensor_Tensor: lambda op, given, value: value.new_empty(value.shape),
     # The CPU kernel computes both results in contiguous memory; fakes keep the order of strides.
     aten.log_sigmoid_forward.default: _contiguous_on_cpu,
     # In eager, these fill a clone. On fakes some are contiguous, and some keep gaps.
@@ -293,7 +284,7 @@ CORRECTIONS: dict[object, Correction] = {
             *(aten.uniform.default, aten.cauchy.default, aten.exponential.default),
             *(aten.geometric.default, aten.log_normal.default),
         ),
-        _clone,
+        lambda op, given, value: given["self"].clone(),
     ),
     **dict.fromkeys(
         (

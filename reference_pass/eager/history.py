@@ -76,16 +76,19 @@ def lost_where_torch_raises() -> Iterator[None]:
         raise LostHistory(f"torch cannot trace it: {type(error).__name__}: {error}") from error
 
 
-class _WithHistory(torch.autograd.Function):
-    """The new value; its gradient is that of the old one."""
+class _Replacing(torch.autograd.Function):
+    """A new value for an old one, which gets its gradient, or zero if the new one `overwrites`."""
 
     @staticmethod
-    def forward(ctx: Any, old: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
+    def forward(ctx: Any, old: torch.Tensor, new: torch.Tensor, overwrites: bool) -> torch.Tensor:
+        ctx.overwrites = overwrites
         return new.detach()  # keeps strides of dimensions of size one, unlike `view`
 
     @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
-        return gradient, None
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[Any, ...]:
+        if ctx.overwrites:
+            return torch.zeros_like(gradient), gradient, None
+        return gradient, None, None
 
 
 def with_history(old: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
@@ -101,7 +104,7 @@ def with_history(old: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
         )
     if not old.requires_grad:
         return new
-    result: torch.Tensor = _WithHistory.apply(old, new)
+    result: torch.Tensor = _Replacing.apply(old, new, False)
     return result
 
 
@@ -112,18 +115,6 @@ def of_detach(
     return emit.call(with_history, parent(), new)
 
 
-class _Overwriting(torch.autograd.Function):
-    """The new value; the gradient of the old one is zero, and is propagated from there."""
-
-    @staticmethod
-    def forward(ctx: Any, old: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
-        return new.detach()  # keeps strides of dimensions of size one, unlike `view`
-
-    @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        return torch.zeros_like(gradient), gradient
-
-
 def overwriting(old: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
     """New contents that overwrite others under autograd, as `copy_` and random fills do.
 
@@ -132,7 +123,7 @@ def overwriting(old: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
     """
     if not (torch.is_grad_enabled() and old.requires_grad):
         return new
-    result: torch.Tensor = _Overwriting.apply(old, new)
+    result: torch.Tensor = _Replacing.apply(old, new, True)
     return result
 
 

@@ -30,7 +30,7 @@ from aliasproof.reference_pass.eager.operand_access import (
     shows_layout,
 )
 from aliasproof.reference_pass.liveness import Liveness
-from aliasproof.reference_pass.planning.noops import Duplicate
+from aliasproof.reference_pass.planning.noops import Duplicate, copy_has_the_location
 
 
 def same_stride(candidate: Candidate) -> str | None:
@@ -160,14 +160,18 @@ def no_use_of_location(duplicate: Duplicate) -> bool:
     """No use of a copy depends on its offset, or on the bytes around it in its storage."""
     if duplicate.is_view:
         return True
-    old, new = duplicate.value, duplicate.replacement
-    same = (
-        known(old.storage_offset() == new.storage_offset())
-        and known(old.untyped_storage().nbytes() == new.untyped_storage().nbytes())
-        and not has_partial_element(new)
+    old, new, liveness = duplicate.value, duplicate.replacement, duplicate.liveness
+    if copy_has_the_location(duplicate) and not has_partial_element(new):
+        return True
+    shift: Size = (new.storage_offset() - old.storage_offset()) * new.itemsize
+    return not any(
+        shows_layout(user)
+        or depends_on_location(user.target)
+        or liveness.semantics.copies_whole_storage(user.target)
+        or misaligned_by(user, shift)
+        for shown in liveness.with_views(duplicate.node)
+        for user in shown.users
     )
-    shift = (new.storage_offset() - old.storage_offset()) * new.itemsize
-    return same or location_use(duplicate.node, shift, duplicate.liveness) is None
 
 
 # --- uses that depend on the layout of a value ----------------------------------------------------
@@ -175,20 +179,6 @@ def no_use_of_location(duplicate: Duplicate) -> bool:
 # A value may be replaced by another tensor with the same elements, at another location or with
 # other strides, if no use can tell the difference. For a view, the uses of the view are checked as
 # well.
-
-
-def location_use(value: fx.Node, shift: Size, liveness: Liveness) -> fx.Node | None:
-    """A use that depends on a value's location, if that moves by `shift` bytes; or None."""
-    for shown in liveness.with_views(value):
-        for user in shown.users:
-            if (
-                shows_layout(user)
-                or depends_on_location(user.target)
-                or liveness.semantics.copies_whole_storage(user.target)
-                or misaligned_by(user, shift)
-            ):
-                return user
-    return None
 
 
 def stride_use(result: fx.Node, other: torch.Tensor, liveness: Liveness) -> fx.Node | None:

@@ -27,7 +27,6 @@ from aliasproof.reference_pass.functional_calls import (
     has_lazy_bits,
     may_overlap,
 )
-from aliasproof.reference_pass.functional_storage import FunctionalView
 
 
 def call_of_overlapping_items(env: Environment, node: fx.Node, effect: Effect) -> bool:
@@ -46,7 +45,11 @@ def call_of_overlapping_items(env: Environment, node: fx.Node, effect: Effect) -
 
 def _items_overlap(env: Environment, call: WritingCall) -> bool:
     """True if a call writes bytes that it also reads or writes for another item."""
-    lists = [_item_views(env, value) for value in call.given.values()]
+    lists = [
+        [view for item in nodes_in(value) for view in env.views_of(item)]
+        for value in call.given.values()
+        if isinstance(value, (list, tuple))
+    ]
     return any(
         may_overlap(target, operand)
         for index, target in enumerate(call.views)
@@ -71,12 +74,6 @@ def _of_item(given: dict[str, Any], index: int) -> dict[str, Any]:
         name: [value[index]] if isinstance(value, (list, tuple)) else value
         for name, value in given.items()
     }
-
-
-def _item_views(env: Environment, value: Any) -> list[FunctionalView]:
-    """The view of each item of an argument that is a list of tensors."""
-    items = value if isinstance(value, (list, tuple)) else []
-    return [view for node in nodes_in(items) for view in env.views_of(node)]
 
 
 def _call_item_by_item(env: Environment, call: WritingCall) -> None:

@@ -151,7 +151,10 @@ def call_of_exact_bits(env: Environment, node: fx.Node, effect: Effect) -> bool:
 
 def compute_exactly(env: Environment, call: WritingCall) -> fx.Node:
     """The result of a call (`functional_calls.compute_call`), with its bits."""
-    in_another_order = facts(call.op).random and not all(map(_is_contiguous, call.views))
+    in_another_order = facts(call.op).random and not all(
+        same_strides(seen.sizes, seen.strides, tuple(contiguous_strides(seen.sizes)))
+        for seen in (view.shows for view in call.views)
+    )
     if in_another_order or rounds_its_scalar(call.op, call.dtype):
         return called_on_copies(env, call)
     new = compute_call(env, call)
@@ -159,12 +162,6 @@ def compute_exactly(env: Environment, call: WritingCall) -> fx.Node:
         return new
     env.emit.graph.erase_node(new)
     return called_on_copies(env, call)
-
-
-def _is_contiguous(view: FunctionalView) -> bool:
-    geometry = view.shows
-    wanted = tuple(contiguous_strides(geometry.sizes))
-    return same_strides(geometry.sizes, geometry.strides, wanted)
 
 
 def _rounds_elsewhere(env: Environment, call: WritingCall, new: fx.Node) -> bool:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from torch import fx
 from torch._ops import OpOverload
 
 from aliasproof.reference_pass.alias_analysis import Analysis
@@ -33,30 +32,22 @@ from aliasproof.reference_pass.exceptions import Refused
 
 def refuse_undefined(analysis: Analysis) -> None:
     """Raise `Refused` for a call of the captured graph that is undefined in eager."""
-    shown: dict[int, Geometry] = {}  # the geometry that each tensor object has now
+    value, shown = analysis.value, dict[int, Geometry]()  # the geometry that each object has now
     for node, effect in analysis.effects.items():
         op = node.target
         if isinstance(op, OpOverload) and facts(op).writes and not effect.mutated_metadata:
-            wrong = next(_undefined(op, _operands(node, op, analysis, shown)), None)
+            # For each argument, the geometries of its tensors.
+            operands = {
+                name: [shown[id(x)] for each in nodes_in(given) for x in tensors_in(value(each))]
+                for name, given in bind(op, node.args, node.kwargs).items()
+            }
+            wrong = next(_undefined(op, operands), None)
             if wrong is not None:
                 raise Refused(f"{node.format_node()} {wrong}: undefined in eager")
         shown |= effect.shows | effect.mutated_metadata
 
 
-# For each argument, the geometries of its tensors.
-_Operands = dict[str, list[Geometry]]
-
-
-def _operands(
-    node: fx.Node, op: OpOverload, analysis: Analysis, shown: dict[int, Geometry]
-) -> _Operands:
-    return {
-        name: [shown[id(x)] for leaf in nodes_in(given) for x in tensors_in(analysis.value(leaf))]
-        for name, given in bind(op, node.args, node.kwargs).items()
-    }
-
-
-def _undefined(op: OpOverload, operands: _Operands) -> Iterator[str]:
+def _undefined(op: OpOverload, operands: dict[str, list[Geometry]]) -> Iterator[str]:
     """The reasons why a call is undefined."""
     written = [
         (index, geometry)

@@ -32,10 +32,9 @@ from aliasproof.reference_pass.calls.regions import known
 from aliasproof.reference_pass.calls.storages import storage_of
 from aliasproof.reference_pass.candidates import Candidate, How
 from aliasproof.reference_pass.conditions import Condition
-from aliasproof.reference_pass.planning.destinations import all_candidates
 from aliasproof.reference_pass.planning.join_buffers import join_in_buffers
 from aliasproof.reference_pass.planning.marks import refuse_unmet
-from aliasproof.reference_pass.planning.offers import Mark, Offers
+from aliasproof.reference_pass.planning.offers import Mark, Offers, all_candidates
 from aliasproof.reference_pass.planning.reuse import Place, storages_to_reuse
 from aliasproof.reference_pass.planning.timeline import Timeline, lifetimes, peaks
 from aliasproof.reference_pass.planning.unread import forget_unread
@@ -100,7 +99,7 @@ def larger_storage_longer(candidate: Candidate) -> str | None:
 # --- graph plan -----------------------------------------------------------------------------------
 
 
-MOST_TRIES = 2  # to find the parts that can be in a buffer; each is a walk over the graph
+MOST_TRIES = 3  # to find the parts that can be in a buffer; each is a walk over the graph
 
 
 def put_in_place_within_peak(
@@ -171,26 +170,23 @@ class _Planner:
     ) -> tuple[fx.GraphModule, dict[str, str], fx.GraphModule]:
         """The graph with buffers for its joins, the parts that they store, and it reinplaced."""
         without: set[str] = set()
-        joined, stored, planned = self._joined(timeline, without)
-        for _ in range(MOST_TRIES):
+        tries = 0
+        while True:
+            tries += 1
+            joined = copied(self.functional)
+            with on_fakes(fake_mode(joined)):
+                stored = join_in_buffers(
+                    joined.graph, self.semantics, timeline, without, self.marks
+                )
+            # A view of a concatenation is now a view of its buffer.
+            refresh_metadata(joined, (), self.semantics)
+            planned = self.reinplaced(joined, stored, {})
             decided = decisions(planned)
             elsewhere = {each.node for each in decided if each.how in (How.OUT, How.TAKEN)}
-            if elsewhere >= stored.keys():
-                break
+            if elsewhere >= stored.keys() or tries == MOST_TRIES:
+                return joined, stored, planned
             # A root that no condition allows in the buffer is not tried again: its part is copied.
             without |= stored.keys() - elsewhere
-            joined, stored, planned = self._joined(timeline, without)
-        return joined, stored, planned
-
-    def _joined(
-        self, timeline: Timeline, without: set[str]
-    ) -> tuple[fx.GraphModule, dict[str, str], fx.GraphModule]:
-        joined = copied(self.functional)
-        with on_fakes(fake_mode(joined)):
-            stored = join_in_buffers(joined.graph, self.semantics, timeline, without, self.marks)
-        # A view of a concatenation is now a view of its buffer.
-        refresh_metadata(joined, (), self.semantics)
-        return joined, stored, self.reinplaced(joined, stored, {})
 
     def reinplaced(
         self, functional: fx.GraphModule, stored: Mapping[str, str], reuse: Mapping[str, Place]

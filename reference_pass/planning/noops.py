@@ -41,23 +41,16 @@ from aliasproof.reference_pass.semantics import Semantics
 
 @dataclass(frozen=True, slots=True)
 class Duplicate:
-    """A node with one tensor as its value, and the operand that has the same elements."""
+    """A node with one tensor as its `value`, and the operand that has the same elements.
+
+    `replacement` is the value of the original, which would replace that of the node.
+    """
 
     node: fx.Node
+    value: torch.Tensor
     original: fx.Node
+    replacement: torch.Tensor
     liveness: Liveness
-
-    @property
-    def value(self) -> torch.Tensor:
-        """The value of the node."""
-        value: torch.Tensor = self.node.meta["val"]
-        return value
-
-    @property
-    def replacement(self) -> torch.Tensor:
-        """The value of the original, which would replace that of the node."""
-        value: torch.Tensor = self.original.meta["val"]
-        return value
 
     @property
     def is_view(self) -> bool:
@@ -105,7 +98,7 @@ def _duplicate(node: fx.Node, liveness: Liveness) -> Duplicate | None:
         return None
     if not isinstance(original, fx.Node) or not isinstance(original.meta["val"], torch.Tensor):
         return None
-    return Duplicate(node, original, liveness)
+    return Duplicate(node, node.meta["val"], original, original.meta["val"], liveness)
 
 
 RESIZES = EPILOGUE - {aten.copy_.default}

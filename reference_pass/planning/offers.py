@@ -1,7 +1,11 @@
-"""Where a result could be: the candidates of `destinations`, and memory beyond the operands.
+"""Where a result could be: further candidates of reinplacing (`candidates`).
 
-`destinations` offers the operands of a call, and the inputs that the epilogue copies its result to.
-This file adds other memory, mostly through *views* that are made for the result:
+- any operand, and for a call on copies (`on_copies`), which is not a functional form of an op, what
+  it writes;
+- the input that the epilogue copies a result to. The result is live until then, so it is best
+  computed in that input: by an in-place op, by an `out=`, or by a `copy_` that comes earlier.
+
+Planning adds other memory, mostly through *views* that are made for the result (`Offers`):
 
 - the part of a base that a later scatter stores the result to. An `out=` kernel writes there, and
   the scatter is then redundant. So the parts of a concatenation are computed in the concatenation
@@ -15,6 +19,8 @@ These are candidates like all others: the conditions of reinplacing decide wheth
 
 from __future__ import annotations
 
+import functools
+import math
 import operator
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -24,6 +30,7 @@ import torch
 from torch import fx
 from torch._ops import OpOverload
 
+from aliasproof.reference_pass.calls.copied_operands import on_copies
 from aliasproof.reference_pass.calls.metadata import set_value
 from aliasproof.reference_pass.calls.nested import nodes_in, tensors_in
 from aliasproof.reference_pass.calls.operator_forms import (
@@ -31,15 +38,116 @@ from aliasproof.reference_pass.calls.operator_forms import (
     aten,
     bind,
     facts,
+    is_pointwise,
+    out_form,
     stores_through,
     unbind,
+    writes,
 )
 from aliasproof.reference_pass.calls.regions import Size, same_strides
+from aliasproof.reference_pass.calls.storages import storage_of
 from aliasproof.reference_pass.calls.view_forms import copied_view
-from aliasproof.reference_pass.candidates import Candidate, How, Slot
+from aliasproof.reference_pass.candidates import Candidate, How, Slot, candidates, slots_of
 from aliasproof.reference_pass.liveness import Liveness
-from aliasproof.reference_pass.planning.destinations import all_candidates, kernel_into
 from aliasproof.reference_pass.planning.timeline import size_or_hint
+
+
+def all_candidates(node: fx.Node, liveness: Liveness) -> Iterator[Candidate]:
+    """The possible rewrites of a node, the best first: into its operands, or into an input."""
+    op, own = node.target, list(candidates(node, liveness))
+    if op is operator.getitem:
+        yield from _into_input(node, liveness)
+    elif op is on_copies:
+        yield from _called_on_copies(node, liveness)
+    if not isinstance(op, OpOverload) or writes(op) or node in liveness.views or op in SCATTERS:
+        yield from own
+        return
+    into_input = list(_into_input(node, liveness))
+    inputs = {storage_of(candidate.slots[0].written) for candidate in into_input}
+    same: list[Candidate] = []
+    others: list[Candidate] = []
+    # In order of preference. A rewrite into the first operand gives the plainest graph.
+    for candidate in (*own, *_out(node, op, liveness)):
+        is_same = any(storage_of(slot.written) in inputs for slot in candidate.slots)
+        (same if is_same or candidate.how is How.REDUNDANT else others).append(candidate)
+    yield from same
+    if liveness.position[node] + 1 < liveness.epilogue:
+        yield from into_input
+        yield from others
+    else:  # the epilogue comes next, so a result in another operand is not live for longer
+        yield from others
+        yield from into_input
+
+
+def _called_on_copies(node: fx.Node, liveness: Liveness) -> Iterator[Candidate]:
+    """The mutating operator itself, in place of a call of it on copies."""
+    op, *args = node.args
+    assert isinstance(op, OpOverload)
+    if "layouts" in node.kwargs:
+        return  # its operands do not have the layouts that it needs, or overlap
+    given = bind(op, tuple(args), node.kwargs)
+    # Here the mutating op has the same arguments as the node, not those of a functional form.
+    slots = slots_of(node, [given.get(name) for name in facts(op).writes], op)
+    if slots:
+        yield Candidate(node, How.IN_PLACE, op, tuple(args), node.kwargs, slots, liveness)
+
+
+def _into_input(node: fx.Node, liveness: Liveness) -> Iterator[Candidate]:
+    """The result, computed in the input that the epilogue copies it to."""
+    op = node.target
+    form = kernel_into(op) if isinstance(op, OpOverload) and is_pointwise(op) else None
+    for copy in node.users:
+        if copy.target is not aten.copy_.default or copy.args[1] is not node:
+            continue
+        destination = copy.args[0]
+        assert isinstance(destination, fx.Node)
+        # The destination is a view of the input that is made only in the epilogue.
+        if liveness.position[destination] > liveness.position[node]:
+            continue
+        if form is not None:
+            yield _by_out(node, form, destination, liveness)
+        copied, slots = (destination, node), (Slot.all_of(node, destination),)
+        yield Candidate(node, How.COPIED, aten.copy_.default, copied, {}, slots, liveness)
+
+
+def _out(node: fx.Node, op: OpOverload, liveness: Liveness) -> Iterator[Candidate]:
+    """The `out=` form, into any operand: a pointwise op reads each element before it writes it."""
+    form = out_kernel(node) if is_pointwise(op) else None
+    if form is None:
+        return
+    given = bind(op, node.args, node.kwargs).values()
+    operands = [argument for argument in given if isinstance(argument, fx.Node)]
+    # The in-place form has tried the first operand; a repeated operand is tried once.
+    is_first_tried = liveness.semantics.in_place_form(node) is not None
+    for operand in dict.fromkeys(operands[1:] if is_first_tried else operands):
+        if isinstance(operand.meta["val"], torch.Tensor):
+            yield _by_out(node, form, operand, liveness)
+
+
+def _by_out(node: fx.Node, form: OpOverload, destination: fx.Node, liveness: Liveness) -> Candidate:
+    """The `out=` form of a call, into this destination."""
+    assert isinstance(node.target, OpOverload)
+    given = bind(node.target, node.args, node.kwargs) | {facts(form).outs[0]: destination}
+    slots = (Slot.all_of(node, destination),)
+    return Candidate(node, How.OUT, form, *unbind(form, given), slots, liveness)
+
+
+@functools.cache
+def kernel_into(op: OpOverload) -> OpOverload | None:
+    """The operator that writes what `op` computes to an `out=`, and to nothing else.
+
+    A generated `out=` form computes a new tensor and copies it, which saves nothing. Random numbers
+    are drawn in memory order. A loss first resizes its `out=` to the losses that it reduces
+    (aten/src/ATen/native/Loss.cpp), so it would write past a part of a storage.
+    """
+    if facts(op).random or "reduction" in facts(op).names:
+        return None
+    form = out_form(op)
+    return None if form is None or torch.Tag.generated in form.tags else form
+
+
+# --- memory beyond the operands -------------------------------------------------------------------
+
 
 # One number per result: the index of an operand that is a tensor, or NEW for a new storage.
 Mark: TypeAlias = tuple[int, ...]
@@ -95,16 +203,11 @@ class Offers:
         yield from _where_stored(node, node, (aten.copy_.default,), liveness)
         yield from (candidate for kept, candidate in plain if not kept)
         yield from _where_stored(node, self.stored.get(node, node), _STORES, liveness)
-        yield from (candidate for kept, candidate in plain if kept and self._is_worth(kept, node))
+        most = math.inf if self.keeps else sum(map(_storage_size, tensors_in(node.meta["val"])))
+        yield from (candidate for kept, candidate in plain if 0 < kept <= most)
         yield from _over_another_dtype(node, liveness)
         if node in self.reuse:
             yield from _into_storage(node, *self.reuse[node], liveness)
-
-    def _is_worth(self, kept: int, node: fx.Node) -> bool:
-        own = sum(
-            size_or_hint(value.untyped_storage().nbytes()) for value in tensors_in(node.meta["val"])
-        )
-        return self.keeps or kept <= own
 
 
 def by_bytes_kept(node: fx.Node, liveness: Liveness) -> list[tuple[int, Candidate]]:
@@ -121,8 +224,12 @@ def _kept_live(candidate: Candidate) -> int:
         memory, at = candidate.liveness.memory(slot.written), candidate.at
         read_later = any(read.at > at for reads in memory.values.values() for read in reads)
         if not memory.is_input and not read_later:
-            kept += size_or_hint(slot.written.untyped_storage().nbytes())
+            kept += _storage_size(slot.written)
     return kept
+
+
+def _storage_size(tensor: torch.Tensor) -> int:
+    return size_or_hint(tensor.untyped_storage().nbytes())
 
 
 # --- by a mark ------------------------------------------------------------------------------------
@@ -154,8 +261,7 @@ def operands_of(node: fx.Node) -> list[fx.Node]:
 def _as_view(node: fx.Node, liveness: Liveness) -> Iterator[Candidate]:
     """The operand of a clone; or the view that a view-copy op copies, or one in a list of them."""
     if node.target is aten.clone.default and is_plain_copy(node) and not _is_base(node, liveness):
-        (source,) = node.all_input_nodes
-        slots = (Slot(node, node.meta["val"], source, source.meta["val"]),)
+        slots = (Slot.all_of(node, node.all_input_nodes[0]),)
         yield Candidate(node, How.VIEW, node.target, node.args, node.kwargs, slots, liveness)
     is_picked = node.target is operator.getitem
     copied = node.args[0] if is_picked else node
@@ -167,7 +273,7 @@ def _as_view(node: fx.Node, liveness: Liveness) -> Iterator[Candidate]:
     view = _view_before(node, view_op, copied.args, liveness, copied.kwargs)
     if is_picked:
         view = _view_before(node, operator.getitem, (view, node.args[1]), liveness)
-    slots = (Slot(node, node.meta["val"], view, view.meta["val"]),)
+    slots = (Slot.all_of(node, view),)
     assert isinstance(op, OpOverload)
     yield Candidate(node, How.VIEW, op, node.args, node.kwargs, slots, liveness)
 
@@ -256,16 +362,14 @@ def _as_result(node: fx.Node, part: fx.Node, stored: fx.Node, liveness: Liveness
 
 
 def _into(node: fx.Node, destination: fx.Node, liveness: Liveness) -> Candidate:
-    slots = (Slot(node, node.meta["val"], destination, destination.meta["val"]),)
-    op, form = node.target, out_kernel(node)
-    assert isinstance(op, OpOverload)
+    slots, form = (Slot.all_of(node, destination),), out_kernel(node)
     if is_plain_copy(node):
         copied = (destination, node.args[0])
         return Candidate(node, How.OUT, aten.copy_.default, copied, {}, slots, liveness)
-    if form is None:  # it is uninitialised memory
-        return Candidate(node, How.TAKEN, op, node.args, node.kwargs, slots, liveness)
-    given = bind(op, node.args, node.kwargs) | {facts(form).outs[0]: destination}
-    return Candidate(node, How.OUT, form, *unbind(form, given), slots, liveness)
+    if form is not None:
+        return _by_out(node, form, destination, liveness)
+    assert isinstance(node.target, OpOverload)  # it is uninitialised memory
+    return Candidate(node, How.TAKEN, node.target, node.args, node.kwargs, slots, liveness)
 
 
 def _view_before(
@@ -310,14 +414,11 @@ def _into_storage(
     value, other = node.meta["val"], held.meta["val"]
     if not all(isinstance(size, int) for size in (*value.shape, *value.stride())):
         return
-    if other.device == value.device and _has_room(other, value, offset):
+    room: Size = other.untyped_storage().nbytes() // other.itemsize * other.itemsize
+    # It must have room for the value in whole elements of its own dtype.
+    fits = isinstance(room, int) and offset + value.untyped_storage().nbytes() <= room
+    if other.device == value.device and fits:
         yield _into(node, _laid_over(held, offset, node, liveness), liveness)
-
-
-def _has_room(held: torch.Tensor, value: torch.Tensor, offset: int) -> bool:
-    """True if a storage has room for a value, also in whole elements of both dtypes."""
-    room: Size = held.untyped_storage().nbytes() // held.itemsize * held.itemsize
-    return isinstance(room, int) and bool(offset + value.untyped_storage().nbytes() <= room)
 
 
 def _laid_over(held: fx.Node, offset: int, node: fx.Node, liveness: Liveness) -> fx.Node:

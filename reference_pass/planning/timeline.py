@@ -187,13 +187,3 @@ def footprint(graph: fx.Graph, value: Callable[[fx.Node], Any] = value_of) -> Fo
     lives = list(lifetimes(graph, value).values())
     calls = {life.node for life in lives if life.nbytes}
     return Footprint(len(calls), max(live_bytes(lives, len(graph.nodes)), default=0))
-
-
-def has_higher_peak(compiled: fx.GraphModule) -> bool:
-    """True if the captured graph, which writes where the program does, needs less memory.
-
-    The passes remove each mutation, and do not put all of them back: not through interleaved views
-    of one input, for example. The captured graph is right as it is.
-    """
-    captured: Footprint = compiled.meta["captured_footprint"]
-    return captured.peak < footprint(compiled.graph).peak

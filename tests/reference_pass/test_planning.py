@@ -33,7 +33,7 @@ from aliasproof.reference_pass.calls.operator_forms import is_pointwise, out_for
 from aliasproof.reference_pass.capture.function_trace import capture
 from aliasproof.reference_pass.eager.other_names import _is_composite, replace_names
 from aliasproof.reference_pass.pipeline import PipelineOptions, metadata_is_true
-from aliasproof.reference_pass.planning.destinations import kernel_into
+from aliasproof.reference_pass.planning.offers import kernel_into
 from aliasproof.reference_pass.planning.timeline import (
     Footprint,
     footprint,
