@@ -54,7 +54,6 @@ from aliasproof.reference_pass.capture.size_guards import LOCATED, depends_on_lo
 from aliasproof.reference_pass.conditions import Condition
 from aliasproof.reference_pass.eager import torch_semantics
 from aliasproof.reference_pass.eager.history import refuse_lost_history
-from aliasproof.reference_pass.eager.noted_values import NotedValues
 from aliasproof.reference_pass.eager.torch_semantics import EAGER, IN_EAGER
 from aliasproof.reference_pass.eager.undefined_calls import refuse_undefined
 from aliasproof.reference_pass.exceptions import Broken, Refused
@@ -81,7 +80,6 @@ class Options(TypedDict, total=False):
 
     views: Views
     strict: bool
-    noted: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +114,6 @@ def functionalize(
     views: Views = "alias",
     sizes: SizeMode = "fixed",
     strict: bool = False,
-    noted: bool = False,
 ) -> fx.GraphModule:
     """The function, or graph module, as a graph module that mutates only its inputs, at its end.
 
@@ -124,7 +121,7 @@ def functionalize(
     graph has view ops or view-copy ops. `sizes="symbolic"` traces a function for all sizes, not
     only those of the sample arguments, which are not mutated. Raises `Refused`, with a reason, for
     a program that it cannot compile correctly; with `strict`, also for calls that are undefined in
-    eager. `noted`: the graph has the metadata of a run on fakes, as graphs of AOTAutograd have.
+    eager.
     """
     if views not in ("alias", "copy"):
         raise Refused(f"views={views!r} is neither 'alias' nor 'copy'")
@@ -135,8 +132,7 @@ def functionalize(
     by_rules = functools.partial(functionalize, rules=rules, views=views, strict=strict)
     captured = functional_branches(captured, by_rules)
     with refusals(symbolic=any(map(is_symbolic, inputs))):
-        semantics = dataclasses.replace(EAGER, run=NotedValues().run) if noted else EAGER
-        analysis = analyse(captured, inputs, semantics, detaches=rules.detaches)
+        analysis = analyse(captured, inputs, EAGER, detaches=rules.detaches)
         refuse_mutated_twice(captured, analysis, sample_args)
         if rules.detaches:
             refuse_lost_history(captured, analysis)

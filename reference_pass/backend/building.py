@@ -116,8 +116,8 @@ class Keys:
 class Builder:
     """Builds graphs for inputs. It notes in `keys` on which of their properties they depend.
 
-    `differentiate` is AOTAutograd, for each graph without mutation. `noted` says whether the graph
-    has the metadata of a run on fakes.
+    `differentiate` is AOTAutograd, for each graph without mutation. `by_autograd` says whether the
+    graph is one that AOTAutograd made.
     """
 
     def __init__(
@@ -126,10 +126,11 @@ class Builder:
         example_inputs: Sequence[Any],
         options: PipelineOptions,
         *,
-        noted: bool,
+        by_autograd: bool,
         differentiate: Differentiate | None,
     ) -> None:
-        self.graph_module, self.options, self.noted = graph_module, options, noted
+        self.graph_module, self.options = graph_module, options
+        self.by_autograd = by_autograd
         self.differentiate = differentiate
         self.writes_plainly = differentiate is not None and writes_plainly(graph_module)
         self.is_aten = differentiate is None and is_aten(graph_module, example_inputs)
@@ -150,7 +151,7 @@ class Builder:
         except LostHistory as reason:
             _log.info("not compiled: %s", reason)
         except Exception as error:
-            if self.noted or not is_of_torch(error):  # AOTAutograd is given up as a whole
+            if self.by_autograd or not is_of_torch(error):  # AOTAutograd is given up as a whole
                 raise
             if env is not None:
                 raise Refused(f"not for all sizes: {error}") from error
@@ -199,7 +200,7 @@ class Builder:
     ) -> Observed | None:
         """The captured graph after all passes."""
         views, strict = self.options.views, self.options.strict
-        first = Functionalize(*new_fakes(), views=views, strict=strict, noted=self.noted)
+        first = Functionalize(*new_fakes(), views=views, strict=strict)
         kept = self.options.non_aliasing
         functional = run_passes(captured, first, RemoveNoOps(non_aliasing=kept))
         # Before reinplacing, the graph may have views of whole storages, with the sizes of fakes.
@@ -217,7 +218,7 @@ class Builder:
         if views == "alias" and compiled.meta["captured_footprint"].peak < peak:
             compiled = copied(captured)
         compiled = taking_a_list(detach_new_outputs(compiled, captured))
-        return Observed(compiled, pure, self.graph_module, again, frees=self.noted)
+        return Observed(compiled, pure, self.graph_module, again, frees=self.by_autograd)
 
     def _trained(
         self,

@@ -59,12 +59,16 @@ class Compiled:
         example_inputs: Sequence[Any],
         options: PipelineOptions = DEFAULT_OPTIONS,
         *,
-        noted: bool = False,
+        by_autograd: bool = False,
         differentiate: Differentiate | None = None,
     ) -> None:
         self.graph_module = graph_module
         self.builder = Builder(
-            graph_module, example_inputs, options, noted=noted, differentiate=differentiate
+            graph_module,
+            example_inputs,
+            options,
+            by_autograd=by_autograd,
+            differentiate=differentiate,
         )
         self.keys = self.builder.keys
         # The graph to run if inputs share no storage, for which Dynamo's guards suffice.

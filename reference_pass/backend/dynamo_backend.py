@@ -145,7 +145,7 @@ def compile_boxed(
 ) -> Callable[[list[Any]], Any]:
     """The compiler that AOTAutograd calls: the list of inputs is cleared, so they can be freed."""
     graph_module = on_copies_again(graph_module)
-    compiled = Compiled(graph_module, example_inputs, options, noted=True)
+    compiled = Compiled(graph_module, example_inputs, options, by_autograd=True)
     donate_nothing()
     plain = [
         index

@@ -17,7 +17,6 @@ from torch._subclasses.fake_tensor import (
 )
 
 from aliasproof.reference_pass.calls.fake_tensors import without_record_of_views
-from aliasproof.reference_pass.calls.regions import Size
 from aliasproof.reference_pass.exceptions import Refused
 
 
@@ -55,9 +54,17 @@ def another_fake(fake: FakeTensor) -> Any:
     """A new object on the same storage, without a graph of gradients.
 
     It can be used like an input: autograd has no record that it is a view, and it allows a change
-    of its metadata.
+    of its metadata. This takes a sixth of the time of a call on fakes.
     """
-    return fake_on(fake.untyped_storage(), fake.storage_offset(), fake, fake.fake_mode)
+    mode = fake.fake_mode
+    # `set_` compares symbols, and that must not add a guard.
+    no_guards = mode.shape_env.suppress_guards() if mode.shape_env else contextlib.nullcontext()
+    with in_kernel_invocation_manager(mode), no_guards:
+        meta = torch.empty(0, dtype=fake.dtype, device="meta")
+        meta.set_(fake.untyped_storage(), fake.storage_offset(), fake.shape, fake.stride())
+    torch._C._set_conj(meta, fake.is_conj())
+    torch._C._set_neg(meta, fake.is_neg())
+    return FakeTensor(mode, meta, fake.device)
 
 
 def refuse_another_number(inputs: Sequence[object], sample_args: Sequence[object]) -> None:
@@ -90,21 +97,3 @@ _QUANTIZED = {torch.qint8, torch.quint8, torch.qint32, torch.quint4x2, torch.qui
 def attribute(node: fx.Node) -> Any:
     """The attribute of the module that a get_attr node names."""
     return attrgetter(str(node.target))(node.graph.owning_module)
-
-
-def fake_on(
-    storage: torch.UntypedStorage, offset: Size, like: torch.Tensor, mode: FakeTensorMode
-) -> FakeTensor:
-    """A new fake tensor on a storage, at an offset in elements; otherwise like another fake.
-
-    It takes a sixth of the time of a call on fakes.
-    """
-    env = mode.shape_env
-    # `set_` compares symbols, and that must not add a guard.
-    no_guards = contextlib.nullcontext() if env is None else env.suppress_guards()
-    with in_kernel_invocation_manager(mode), no_guards:
-        meta = torch.empty(0, dtype=like.dtype, device="meta")
-        meta.set_(storage, offset, like.shape, like.stride())
-    torch._C._set_conj(meta, like.is_conj())
-    torch._C._set_neg(meta, like.is_neg())
-    return FakeTensor(mode, meta, like.device)

@@ -56,9 +56,6 @@ _OVERWRITES = {
     aten.geometric.default,
 }
 
-# The offset of the result counts elements of another size than that of the operand.
-OTHER_ITEM_SIZE = {aten.view.dtype, aten.view_as_complex.default, aten.view_as_real.default}
-
 
 def depends_on_location(op: object) -> bool:
     """True if what an op shows or stores depends on its operand's offset and whole storage."""
