@@ -3,12 +3,13 @@
 `needed_entries.jsonl` has one line per entry: a program that is right with it, and the answer
 without it. These were found by a search over the samples of `op_db`, in several layouts: a use of
 the operator's result depends on its layout (a view as another dtype, a write after flattening,
-`as_strided`), or an operand has gaps.
+`as_strided`), or an operand has gaps. Without a line, the program is a call made of the schema.
 """
 
 import contextlib
 import functools
 import importlib
+import itertools
 import json
 import pkgutil
 from collections.abc import Callable, Iterator, Sequence
@@ -25,14 +26,12 @@ from torch._ops import OpOverload, OpOverloadPacket
 from aliasproof import reference_pass
 from aliasproof.ir.devices import cpu_capability
 from aliasproof.ir.execution import ProgramFunction
-from aliasproof.ir.program import Program
 from aliasproof.ir.serialization import from_json
 from aliasproof.ir.values import input_tensors
 from aliasproof.reference_pass import Refused, calls, eager, pipeline
 from aliasproof.reference_pass.planning.timeline import Footprint, footprint
 from aliasproof.targets.tracing import untraced
-from tests.reference_pass.scene import Program as Runnable
-from tests.reference_pass.scene import afresh, seen_afresh
+from tests.reference_pass.scene import Program, afresh, seen_afresh
 
 FILE = Path(__file__).with_name("needed_entries.jsonl")
 
@@ -48,7 +47,7 @@ MODES: dict[Mode, dict[str, Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class NeededEntry:
-    """An entry of a table, a program, and its answer without the entry.
+    """An entry of a table, a program with its inputs, and its answer without the entry.
 
     That is "wrong", "raises", "refused", or "costs more" (allocations or bytes). With the entry,
     the program is right; or it is refused, and raises without the entry.
@@ -58,22 +57,16 @@ class NeededEntry:
     entry: str
     mode: Mode
     without: str
-    program: Program
+    run: Program
+    on: Sequence[Tensor]
 
     def answer_without(self) -> str:
         """The answer without the entry; if the entry is not needed, the answer with it."""
-        function, inputs = ProgramFunction(self.program), input_tensors(self.program)
-        return answer_without(self.table, self.entry, function, inputs, self.mode)
-
-
-def needed_entries() -> list[NeededEntry]:
-    """All entries of the file."""
-    rows = map(json.loads, FILE.read_text().splitlines())
-    return [NeededEntry(**row | {"program": from_json(row["program"])}) for row in rows]
+        return answer_without(self.table, self.entry, self.run, self.on, self.mode)
 
 
 def answer_without(
-    table: str, entry: str, function: Runnable, inputs: Sequence[Tensor], mode: Mode
+    table: str, entry: str, function: Program, inputs: Sequence[Tensor], mode: Mode
 ) -> str:
     """The answer of a program without an entry; if it is not needed, the answer with it."""
     answer, cost = compiled(function, inputs, mode)
@@ -84,7 +77,7 @@ def answer_without(
     return "costs more" if without == "right" and is_more else without
 
 
-def compiled(function: Runnable, inputs: Sequence[Tensor], mode: Mode) -> tuple[str, Footprint]:
+def compiled(function: Program, inputs: Sequence[Tensor], mode: Mode) -> tuple[str, Footprint]:
     """The answer of a program after all passes, and the allocations of its graph."""
     given = function if mode == "symbolic" else untraced(function)
     try:
@@ -97,7 +90,7 @@ def compiled(function: Runnable, inputs: Sequence[Tensor], mode: Mode) -> tuple[
     return "right" if seen == _seen(function, inputs) else "wrong", footprint(made.graph)
 
 
-def _seen(function: Runnable, inputs: Sequence[Tensor]) -> str:
+def _seen(function: Program, inputs: Sequence[Tensor]) -> str:
     with torch.no_grad():
         return repr(seen_afresh(function, tuple(inputs)))
 
@@ -158,6 +151,59 @@ def _forget() -> None:
         for value in vars(module).values():
             if isinstance(value, functools._lru_cache_wrapper):
                 value.cache_clear()
+
+
+# --- calls that are made of a schema --------------------------------------------------------------
+
+
+def called(entry: Any, tensors: Iterator[Tensor]) -> Any:
+    """A call with these tensors, and no arguments that have defaults."""
+    names = ("Tensor", "default", "Scalar")
+    op = entry
+    if isinstance(entry, OpOverloadPacket):
+        op = getattr(entry, next(each for each in names if each in entry.overloads()))
+    given = {"number": 1, "int": 1, "float": 0.5, "bool": True, "List[int]": [1]}
+    required = [
+        str(argument.type)
+        for argument in op._schema.arguments
+        if not (argument.has_default_value() or argument.kwarg_only)
+    ]
+    return op(*(next(tensors) if kind == "Tensor" else given[kind] for kind in required))
+
+
+def on_a_written_part(entry: Any, x: Tensor, y: Tensor) -> Any:
+    part = x[:, :3]
+    part.mul_(2)
+    return called(entry, iter((part, y)))
+
+
+def on_nothing(entry: Any, x: Tensor) -> Any:
+    """Without elements, fakes have other strides."""
+    return called(entry, itertools.repeat(x.as_strided((1, 0, 3), (6, 6, 2), 0)))
+
+
+# By table: the program, its inputs, and the answer without the entry.
+PARTS = torch.arange(1.0, 25).view(4, 6), torch.arange(1.0, 13).view(4, 3)
+MADE: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...], str]] = {
+    "CORRECTIONS": (on_nothing, (torch.ones(0),), "wrong"),
+    "_MOVE": (on_a_written_part, PARTS, "costs more"),
+    "_ROUND_ONCE": (on_a_written_part, PARTS, "costs more"),
+}
+
+
+def needed_entries() -> list[NeededEntry]:
+    """The entries of the file, and those whose calls are made."""
+    found = []
+    for row in map(json.loads, FILE.read_text().splitlines()):
+        program = from_json(row.pop("program"))
+        found.append(NeededEntry(**row, run=ProgramFunction(program), on=input_tensors(program)))
+    lines = {(row.table, row.entry) for row in found}
+    for table, (run, on, without) in MADE.items():
+        for entry in TABLES[table]:
+            if (table, str(entry)) not in lines:
+                made = functools.partial(run, entry)
+                found.append(NeededEntry(table, str(entry), "copy", without, made, on))
+    return found
 
 
 # --- the tests ------------------------------------------------------------------------------------
