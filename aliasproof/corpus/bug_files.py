@@ -139,6 +139,13 @@ def _read_all() -> list[KnownBug | PythonBug]:
 
 def bug_json(bug: KnownBug | PythonBug) -> dict[str, object]:
     """A known bug as JSON values."""
+    if isinstance(bug, KnownBug):
+        # With its inputs, whose sharing is a part of the bug.
+        program = with_short_names(bug.program)
+        inputs = ordinary_inputs(program, near=True)
+        text = f"{ordinary_source(program, near=True)}\n{inputs}".strip()
+    else:
+        text = bug.program.source
     return {
         "identifier": bug.identifier,
         "title": bug.title,
@@ -147,14 +154,8 @@ def bug_json(bug: KnownBug | PythonBug) -> dict[str, object]:
         "targets": list(bug.targets),
         "vector bits": list(bug.vector_bits) if isinstance(bug, KnownBug) else [],
         "patchable": isinstance(bug, KnownBug) and bug.patch is not None,
-        "program": _program(bug) if isinstance(bug, KnownBug) else bug.program.source,
+        "program": text,
     }
-
-
-def _program(bug: KnownBug) -> str:
-    """The program and its inputs, whose sharing is a part of the bug."""
-    program = with_short_names(bug.program)
-    return f"{ordinary_source(program, near=True)}\n{ordinary_inputs(program, near=True)}".strip()
 
 
 def read_bug(path: Path, layer: str = "") -> KnownBug | PythonBug:

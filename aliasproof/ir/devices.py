@@ -145,7 +145,9 @@ def with_device(text: str, device: str) -> str:
     calls = [
         node
         for node in ast.walk(ast.parse(text))
-        if isinstance(node, ast.Call) and _is_factory(ast.unparse(node.func))
+        if isinstance(node, ast.Call)
+        and (called := re.fullmatch(r"(?:torch|aten)\.(\w+)(?:\.\w+)?", ast.unparse(node.func)))
+        and called[1] in _FACTORIES
     ]
     # From the end, so that the other positions stay valid. Positions count bytes.
     for call in sorted(calls, key=lambda call: (call.end_lineno, call.end_col_offset))[::-1]:
@@ -156,8 +158,3 @@ def with_device(text: str, device: str) -> str:
         added = comma + f'device="{device}"'.encode()
         lines[call.end_lineno - 1] = line[:end] + added + line[end:]
     return b"".join(lines).decode()
-
-
-def _is_factory(called: str) -> bool:
-    match = re.fullmatch(r"(?:torch|aten)\.(\w+)(?:\.\w+)?", called)
-    return match is not None and match[1] in _FACTORIES

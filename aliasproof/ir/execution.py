@@ -193,9 +193,17 @@ def glue(programs: Sequence[Program]) -> Glued:
     outputs: list[str] = []
     members = []
     for number, program in enumerate(programs):
-        named = program.with_names(_names(program, f"p{number}_"))
+        defined = [view.name for view in program.inputs]
+        defined += (name for call in program.instructions for name in call.results)
+        named = program.with_names({name: f"p{number}_{name}" for name in defined})
         first = len(storages), len(inputs), len(outputs)
-        storages += _with_values(program)
+        # A fill depends on the index of a storage and on the seed. In a glued program both differ.
+        storages += (
+            storage
+            if storage.values
+            else replace(storage, values=texts_of(storage_data(program, index)))
+            for index, storage in enumerate(program.storages)
+        )
         inputs += (replace(view, storage=first[0] + view.storage) for view in named.inputs)
         instructions += named.instructions
         outputs += named.outputs
@@ -210,22 +218,3 @@ def glue(programs: Sequence[Program]) -> Glued:
 def part(values: Sequence[T], indices: range) -> Sequence[T]:
     """The values of a member, out of those of the glued program."""
     return values[indices.start : indices.stop]
-
-
-def _names(program: Program, prefix: str) -> dict[str, str]:
-    defined = [view.name for view in program.inputs]
-    defined += (name for call in program.instructions for name in call.results)
-    return {name: prefix + name for name in defined}
-
-
-def _with_values(program: Program) -> list[Storage]:
-    """The storages with the data that the fill of the program gives them, as explicit values.
-
-    A fill depends on the index of a storage and on the seed. In a glued program both differ.
-    """
-    return [
-        storage
-        if storage.values
-        else replace(storage, values=texts_of(storage_data(program, index)))
-        for index, storage in enumerate(program.storages)
-    ]

@@ -62,7 +62,11 @@ def parts_of(value: object) -> Iterable[tuple[str, object]] | None:
     if isinstance(value, (torch.Tensor, *PLAIN)):
         return None
     if isinstance(value, dict):
-        return [(_key(key, index), item) for index, (key, item) in enumerate(value.items())]
+        # Optimizers have tensors as keys; such an entry is named by its position in the dict.
+        return [
+            (f"[{key!r}]" if isinstance(key, PLAIN) else f"[{index}]", item)
+            for index, (key, item) in enumerate(value.items())
+        ]
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return [(f".{name}", getattr(value, name)) for name in value._fields]
     if isinstance(value, (list, tuple, collections.deque)):
@@ -75,12 +79,10 @@ def parts_of(value: object) -> Iterable[tuple[str, object]] | None:
         return None if isinstance(value, torch.jit.ScriptModule) else _parts_of_module(value)
     if isinstance(value, torch.optim.Optimizer):
         return [(".state", value.state), (".param_groups", value.param_groups)]
-    return _attributes(value) if _has_attributes(value) else None
-
-
-def _key(key: object, index: int) -> str:
-    # Optimizers have tensors as keys; such an entry is named by its position in the dict.
-    return f"[{key!r}]" if isinstance(key, PLAIN) else f"[{index}]"
+    if not _has_attributes(value):
+        return None
+    # An object need not have all that its `__slots__` name.
+    return ((f".{name}", getattr(value, name)) for name in _names(value) if hasattr(value, name))
 
 
 def _parts_of_module(module: torch.nn.Module) -> Iterator[tuple[str, object]]:
@@ -116,12 +118,6 @@ def is_installed(module: str) -> bool:
     """
     path = getattr(sys.modules.get(module), "__file__", None)
     return path is not None and bool({"site-packages", "dist-packages"} & {*Path(path).parts})
-
-
-def _attributes(value: object) -> Iterator[tuple[str, object]]:
-    for name in _names(value):
-        if hasattr(value, name):
-            yield f".{name}", getattr(value, name)
 
 
 def _names(value: object) -> list[str]:

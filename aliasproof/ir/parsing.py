@@ -17,7 +17,7 @@ from aliasproof.ir.execution import returns_one_tensor
 from aliasproof.ir.program import Argument, Input, Instruction, Program, Ref, Storage
 from aliasproof.ir.schemas import resolve
 from aliasproof.ir.serialization import DTYPE_BY_NAME, SPECIAL_FLOATS
-from aliasproof.ir.validation import Defect, first_defect
+from aliasproof.ir.validation import first_defect
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,9 @@ def _check(program: Program, calls: Sequence[_ParsedCall], last_line: int) -> No
     """Raise if the program is not well formed, or if the text confuses one tensor with a list."""
     defect = first_defect(program)
     if defect is not None:
-        line = _line_of(defect, calls, last_line)
+        line = last_line if defect.location.startswith("outputs") else 1
+        if number := re.match(r"instructions\[(\d+)\]", defect.location):
+            line = calls[int(number[1])].line
         raise UserError(f"line {line}: {defect}")
     # The rules do not know how the text assigns results, so this is a separate check.
     for call in calls:
@@ -99,12 +101,6 @@ def _check(program: Program, calls: Sequence[_ParsedCall], last_line: int) -> No
         if call.instruction.results and one == call.unpacked:
             given, form = ("one tensor", "v0") if one else ("several tensors", "(v0,)")
             raise UserError(f"line {call.line}: {op} returns {given}: write {form} = ...")
-
-
-def _line_of(defect: Defect, calls: Sequence[_ParsedCall], last_line: int) -> int:
-    if number := re.match(r"instructions\[(\d+)\]", defect.location):
-        return calls[int(number[1])].line
-    return last_line if defect.location.startswith("outputs") else 1
 
 
 def _calls(statement: ast.stmt) -> list[_ParsedCall]:

@@ -44,9 +44,17 @@ def statements(instructions: Sequence[Instruction]) -> list[str]:
 
 def statement(instruction: Instruction) -> str:
     """The instruction as one line of Python."""
+    namespace, name, overload = instruction.op.split(".")
+    packet = f"aten.{name}" if namespace == "aten" else f"torch.ops.{namespace}.{name}"
+    # aten.random_.from is an overload, but `from` may not follow a dot in Python.
+    reserved = keyword.iskeyword(overload)
+    callee = f'getattr({packet}, "{overload}")' if reserved else f"{packet}.{overload}"
     arguments = [expression(argument) for argument in instruction.args]
-    arguments += [_keyword_argument(key, value) for key, value in instruction.kwargs]
-    call = f"{_callee(instruction.op)}({', '.join(arguments)})"
+    for key, value in instruction.kwargs:
+        text = expression(value)
+        # aten.uniform_ has an argument called `from`.
+        arguments.append(f'**{{"{key}": {text}}}' if keyword.iskeyword(key) else f"{key}={text}")
+    call = f"{callee}({', '.join(arguments)})"
     if not instruction.results:
         return call
     if returns_one_tensor(resolve(instruction.op)):
@@ -63,22 +71,6 @@ def expression(argument: Argument) -> str:
     if isinstance(argument, float) and not math.isfinite(argument):
         return f'float("{argument}")'
     return repr(argument)
-
-
-def _callee(op: str) -> str:
-    namespace, name, overload = op.split(".")
-    packet = f"aten.{name}" if namespace == "aten" else f"torch.ops.{namespace}.{name}"
-    # aten.random_.from is an overload, but `from` may not follow a dot in Python.
-    if keyword.iskeyword(overload):
-        return f'getattr({packet}, "{overload}")'
-    return f"{packet}.{overload}"
-
-
-def _keyword_argument(key: str, value: Argument) -> str:
-    # aten.uniform_ has an argument called `from`.
-    if keyword.iskeyword(key):
-        return f'**{{"{key}": {expression(value)}}}'
-    return f"{key}={expression(value)}"
 
 
 def _tuple(names: Sequence[str]) -> str:

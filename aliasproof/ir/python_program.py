@@ -288,22 +288,18 @@ def _validate(source: str) -> None:
         if any(it.name not in IMPORTED or it.asname for it in names):
             raise UserError(f"{line}: only {sorted(IMPORTED)} can be imported")
         if isinstance(node, ast.Try):
-            _validate_try(node, line)
+            # It must not catch the error which ends a run that takes too long.
+            kinds = [ast.unparse(it.type) if it.type else "everything" for it in node.handlers]
+            if not {*kinds} <= ERRORS or any(it.name for it in node.handlers):
+                raise UserError(f"{line}: only {sorted(ERRORS)} can be caught, without a name")
+            jumps = (ast.Return, ast.Break, ast.Continue)
+            if any(isinstance(it, jumps) for last in node.finalbody for it in ast.walk(last)):
+                raise UserError(f"{line}: 'finally' cannot return, break or continue")
     defined = {node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
     assigned = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
     for name in (COMPILED, CALLS):
         if name not in defined | assigned:
             raise UserError(f"a Python program defines '{name}'")
-
-
-def _validate_try(node: ast.Try, line: str) -> None:
-    """Refuse a `try` that could catch the error which ends a run that takes too long."""
-    kinds = [ast.unparse(it.type) if it.type else "everything" for it in node.handlers]
-    if not {*kinds} <= ERRORS or any(it.name for it in node.handlers):
-        raise UserError(f"{line}: only {sorted(ERRORS)} can be caught, without a name")
-    jumps = (ast.Return, ast.Break, ast.Continue)
-    if any(isinstance(it, jumps) for last in node.finalbody for it in ast.walk(last)):
-        raise UserError(f"{line}: 'finally' cannot return, break or continue")
 
 
 def _bound(tree: ast.Module) -> set[str]:

@@ -127,9 +127,16 @@ def facts(op: OpOverload) -> Facts:
     out = tuple(index for index in writes if arguments[index].is_out)
     name = str(op)
     plain = name in _PLAIN_STORES or op.overloadpacket.__name__ in _RANDOM_STORES
+    if not writes:
+        returns_alias = any(result.alias_info is not None for result in op._schema.returns)
+        kind = Kind.VIEW if returns_alias else Kind.FUNCTIONAL
+    elif writes == out:  # an op that writes an operand as well is not `out=`
+        kind = Kind.OUT
+    else:
+        kind = Kind.IN_PLACE if writes[0] == 0 else Kind.MUTATING
     return Facts(
         op=op,
-        kind=_kind(op, writes, out),
+        kind=kind,
         writes=writes,
         overwrites=out or ((0,) if plain else _OVERWRITTEN.get(name, ())),
         # torch does not tag the plain stores as pointwise, though they are.
@@ -158,12 +165,3 @@ def _is_pointwise(op: OpOverload) -> bool:
     overload = op._overloadname.removesuffix("out").removesuffix("_") or "default"
     form = getattr(getattr(torch.ops.aten, name, None), overload, None)
     return isinstance(form, OpOverload) and torch.Tag.pointwise in form.tags
-
-
-def _kind(op: OpOverload, writes: tuple[int, ...], out: tuple[int, ...]) -> Kind:
-    if not writes:
-        returns_alias = any(result.alias_info is not None for result in op._schema.returns)
-        return Kind.VIEW if returns_alias else Kind.FUNCTIONAL
-    if writes == out:  # an op that writes an operand as well is not `out=`
-        return Kind.OUT
-    return Kind.IN_PLACE if writes[0] == 0 else Kind.MUTATING

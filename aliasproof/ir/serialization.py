@@ -288,15 +288,14 @@ def _argument_to_json(argument: Argument) -> Json:
 def dumps(program: Program) -> str:
     """The program as JSON text with one storage, input or instruction per line."""
     # `json.dumps(indent=2)` would put each number of a shape on a line of its own.
-    fields = (f"  {json.dumps(key)}: {_lines(value)}" for key, value in to_json(program).items())
+    fields = []
+    for key, value in to_json(program).items():
+        text = json.dumps(value, allow_nan=False)
+        if isinstance(value, list) and any(isinstance(element, dict) for element in value):
+            lines = ",\n".join(f"    {json.dumps(element, allow_nan=False)}" for element in value)
+            text = f"[\n{lines}\n  ]"
+        fields.append(f"  {json.dumps(key)}: {text}")
     return "{\n" + ",\n".join(fields) + "\n}\n"
-
-
-def _lines(value: Json) -> str:
-    if not isinstance(value, list) or not any(isinstance(element, dict) for element in value):
-        return json.dumps(value, allow_nan=False)
-    lines = ",\n".join(f"    {json.dumps(element, allow_nan=False)}" for element in value)
-    return f"[\n{lines}\n  ]"
 
 
 # --- reading --------------------------------------------------------------------------------------
@@ -370,15 +369,13 @@ def _without_version(data: object) -> object:
 def _keyword_arguments(data: object, location: str) -> tuple[tuple[str, Argument], ...]:
     if not isinstance(data, dict):
         raise _type_error("an object", data, location)
-    return tuple(_keyword_argument(key, value, location) for key, value in data.items())
-
-
-def _keyword_argument(key: object, value: object, location: str) -> tuple[str, Argument]:
-    key = _text(key, location)
-    # The location is part of a one-line message, so it repeats a key only if it is a plain name.
-    if key.isascii() and key.isidentifier():
-        location = f"{location}.{key}"
-    return key, _argument(value, location)
+    arguments = []
+    for key, value in data.items():
+        name = _text(key, location)
+        # Part of a one-line message, so it repeats a key only if it is a plain name.
+        dot = f".{name}" if name.isascii() and name.isidentifier() else ""
+        arguments.append((name, _argument(value, f"{location}{dot}")))
+    return tuple(arguments)
 
 
 def _arguments(data: object, location: str, depth: int = 0) -> tuple[Argument, ...]:
@@ -399,21 +396,15 @@ def _argument(data: object, location: str, depth: int = 0) -> Argument:
         case {"dtype": name, **others} if not others:
             return _dtype(name, f"{location}.dtype")
         case {"float": name, **others} if not others:
-            return _special_float(name, f"{location}.float")
+            if _text(name, f"{location}.float") in SPECIAL_FLOATS:
+                return SPECIAL_FLOATS[name]
+            expected = f"expected one of {', '.join(SPECIAL_FLOATS)}"
+            raise UserError(f"{location}.float: {expected}, got {shown(name)}")
     raise _type_error(
         'null, a bool, a number, a text, a list, {"ref": ...}, {"dtype": ...} or {"float": ...}',
         data,
         location,
     )
-
-
-def _special_float(data: object, location: str) -> float:
-    name = _text(data, location)
-    if name not in SPECIAL_FLOATS:
-        raise UserError(
-            f"{location}: expected one of {', '.join(SPECIAL_FLOATS)}, got {shown(name)}"
-        )
-    return SPECIAL_FLOATS[name]
 
 
 def _dtype(data: object, location: str) -> torch.dtype:

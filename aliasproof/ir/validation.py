@@ -454,10 +454,10 @@ def uses_defined(program: Program) -> Iterator[Defect]:
     everything = {name for _, name in definitions(program)}
     known = {view.name for view in program.inputs}
     for index, instruction in enumerate(program.instructions):
-        for location, name in _uses(instruction):
-            if name not in known:
-                message = _undefined_message(name, known, everything)
-                yield Defect(f"instructions[{index}].{location}", message)
+        for place, _, argument in _arguments(instruction):
+            for location, name in _uses_in(argument, f"instructions[{index}].{place}"):
+                if name not in known:
+                    yield Defect(location, _undefined_message(name, known, everything))
         known.update(instruction.results)
     for index, name in enumerate(program.outputs):
         if name not in known:
@@ -471,13 +471,8 @@ def _undefined_message(name: str, known: set[str], everything: set[str]) -> str:
     return f"refers to {shown(name)}, which is not defined anywhere{hint}"
 
 
-def _uses(instruction: Instruction) -> Iterator[tuple[str, str]]:
-    """The location in the instruction of each use, and the name that is used."""
-    for location, _, argument in _arguments(instruction):
-        yield from _uses_in(argument, location)
-
-
 def _uses_in(argument: Argument, location: str) -> Iterator[tuple[str, str]]:
+    """The location of each use in an argument, and the name that is used."""
     if isinstance(argument, Ref):
         yield location, argument.name
     elif isinstance(argument, tuple):

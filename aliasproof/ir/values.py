@@ -122,13 +122,6 @@ def element_text(value: Number) -> str:
     return str(value)
 
 
-def explicit_values(storage: Storage) -> torch.Tensor:
-    """The data of a storage with explicit values, which are repeated up to its length."""
-    numbers = [element_value(text, storage.dtype) for text in storage.values]
-    repeated = itertools.islice(itertools.cycle(numbers), storage.length)
-    return torch.tensor(list(repeated), dtype=storage.dtype)
-
-
 def texts_of(buffer: torch.Tensor) -> tuple[str, ...]:
     """The elements of a 1-d tensor as text, for `Storage.values`."""
     return tuple(map(element_text, buffer.tolist()))
@@ -163,14 +156,15 @@ def special_values(
     dtype = plain.dtype
     if dtype == torch.bool or (dtype in INDEX_DTYPES and (index + seed) % 2):
         return plain
-    parts = [special_parts(dtype)] * (2 if dtype.is_complex else 1)
-    values = []
+    numbers, values = special_parts(dtype), []
     for position, value in zip(positions, plain.tolist(), strict=True):
         turn = STEP * position + index + seed
-        # For a complex value, one part or both are replaced: the turns have different periods.
-        chosen = [_choice(part, turn + shift * position) for shift, part in enumerate(parts)]
-        given = (value.real, value.imag) if dtype.is_complex else (value,)
-        new = [old if it is None else it for old, it in zip(given, chosen, strict=True)]
+        new = []
+        for shift, old in enumerate((value.real, value.imag) if dtype.is_complex else (value,)):
+            # For a complex value, one part or both are replaced: the turns have different periods.
+            # In every second turn, the plain value stays.
+            place = (turn + shift * position) % (2 * len(numbers) + 1)
+            new.append(numbers[place] if place < len(numbers) else old)
         values.append(complex(*new) if dtype.is_complex else new[0])
     return torch.tensor(values, dtype=dtype)
 
@@ -196,12 +190,6 @@ def _represents(dtype: torch.dtype, number: float) -> bool:
     close = stored == number or math.isclose(stored, number, rel_tol=0.01)
     same = close and math.copysign(1, stored) == math.copysign(1, number)
     return same or (math.isnan(number) and math.isnan(stored))
-
-
-def _choice(numbers: Sequence[Number], turn: int) -> Number | None:
-    """The number whose turn it is; None in every second turn, in which the plain value stays."""
-    turn %= 2 * len(numbers) + 1
-    return numbers[turn] if turn < len(numbers) else None
 
 
 # --- values ---------------------------------------------------------------------------------------
@@ -247,7 +235,9 @@ def fill(storage: Storage, index: int, seed: int, kind: str = "plain") -> torch.
 @functools.lru_cache(maxsize=64)
 def _contents(storage: Storage, index: int, seed: int, kind: str) -> torch.Tensor:
     if storage.values:
-        return explicit_values(storage)
+        numbers = [element_value(text, storage.dtype) for text in storage.values]
+        repeated = itertools.islice(itertools.cycle(numbers), storage.length)
+        return torch.tensor(list(repeated), dtype=storage.dtype)
     positions = _permutation(storage.length, seed)
     plain = _plain(storage, positions, index)
     if kind == "plain":

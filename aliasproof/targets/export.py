@@ -111,17 +111,21 @@ def build(function: Function, inputs: Sequence[torch.Tensor]) -> Build:
     """Export with these inputs, without Dynamo (`strict=False` is the default)."""
     # Imported here: this takes two seconds, and other targets do not need it.
     from torch.export import export  # noqa: PLC0415
+    from torch.export.graph_signature import InputKind  # noqa: PLC0415
 
     given = clone_inputs(inputs)
     exported = export(FunctionModule(function), tuple(inputs))
     decomposed = exported.run_decompositions(core_aten())
-    stages = [
-        Stage(name, program.graph_module, functional, False, _graph_inputs(program, given))
-        for name, program, functional in (
-            ("exported graph", exported, False),
-            ("decomposed graph", decomposed, True),
-        )
-    ]
+    stages = []
+    for name, program in (("exported graph", exported), ("decomposed graph", decomposed)):
+        captured: dict[Any, Any] = {**program.constants, **program.state_dict}
+        rest = iter(given)
+        arguments: list[object] = [
+            next(rest) if spec.kind is InputKind.USER_INPUT else captured[spec.target]
+            for spec in program.graph_signature.input_specs
+        ]
+        functional = program is decomposed
+        stages.append(Stage(name, program.graph_module, functional, False, arguments))
     return Build(decomposed.module(), stages)
 
 
@@ -131,18 +135,6 @@ def core_aten() -> Any:
     from torch.export import default_decompositions  # noqa: PLC0415
 
     return cast("Any", default_decompositions()).materialize()
-
-
-def _graph_inputs(exported: Any, inputs: Sequence[torch.Tensor]) -> list[object]:
-    """The arguments for the graph of an exported program: captured tensors, and the inputs."""
-    from torch.export.graph_signature import InputKind  # noqa: PLC0415
-
-    captured = {**exported.constants, **exported.state_dict}
-    rest = iter(inputs)
-    return [
-        next(rest) if spec.kind is InputKind.USER_INPUT else captured[spec.target]
-        for spec in exported.graph_signature.input_specs
-    ]
 
 
 TARGET = Target(

@@ -18,7 +18,7 @@ import torch
 
 from aliasproof.ir.errors import Rejected
 from aliasproof.ir.execution import ProgramFunction
-from aliasproof.ir.program import Input, Program, Storage
+from aliasproof.ir.program import Program
 from aliasproof.ir.regions import dense_strides
 from aliasproof.targets.target import (
     Build,
@@ -238,7 +238,10 @@ def _as_short(recipe: str, program: Program, kinds: Mapping[int, str], wishes: s
     for index, view in enumerate(program.inputs):
         able = view.dtype.is_floating_point or view.dtype.is_complex
         kind = kinds.get(index, "computed") if able else "none"
-        whole = _is_whole(view, program.storages[view.storage])
+        storage = program.storages[view.storage]
+        dense = view.strides == dense_strides(view.sizes) and view.offset == 0
+        # All elements of the storage, in their order.
+        whole = dense and view.dtype == storage.dtype and math.prod(view.sizes) == storage.length
         if kind == "computed" and (view.static or not whole):
             return recipe
         made.append(_SHORT[kind].replace("NAME", names[index]))
@@ -248,9 +251,3 @@ def _as_short(recipe: str, program: Program, kinds: Mapping[int, str], wishes: s
     )
     recipe = recipe.replace(source_of(requiring_gradients), function)
     return recipe.replace(f"(inputs(){wishes})", "(inputs())")
-
-
-def _is_whole(view: Input, storage: Storage) -> bool:
-    """Whether a view has all elements of its storage, in order."""
-    dense = view.strides == dense_strides(view.sizes) and view.offset == 0
-    return dense and view.dtype == storage.dtype and math.prod(view.sizes) == storage.length

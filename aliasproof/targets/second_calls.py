@@ -384,20 +384,6 @@ class FedBack:
         return [outputs] if isinstance(outputs, torch.Tensor) else list(outputs or ())
 
 
-def both_inputs(
-    function: Function, inputs: MakeInputs, second_inputs: MakeInputs | None
-) -> tuple[Function, MakeInputs]:
-    """A function that makes two calls, and two equal lists of inputs."""
-    return CalledTwice(function), lambda: [*inputs(), *inputs()]
-
-
-def outputs_as_inputs(
-    function: Function, inputs: MakeInputs, second_inputs: MakeInputs | None
-) -> tuple[Function, MakeInputs]:
-    """A function that makes two calls, the second one with the outputs of the first."""
-    return FedBack(function), inputs
-
-
 @dataclass(frozen=True, slots=True)
 class CallPair:
     """Two calls by a class that is printed into recipes. `made`: its inputs as source."""
@@ -473,13 +459,16 @@ PAIRS = {
     "feed-back": CallPair(
         "called twice, the second time with the outputs of the first; all outputs are compared",
         FedBack,
-        outputs_as_inputs,
+        lambda function, inputs, second_inputs: (FedBack(function), inputs),
         "inputs",
     ),
     "kept-outputs": CallPair(
         "called twice with equal inputs; the outputs of both calls are compared after the second",
         CalledTwice,
-        both_inputs,
+        lambda function, inputs, second_inputs: (
+            CalledTwice(function),
+            lambda: [*inputs(), *inputs()],
+        ),
         "lambda: (*inputs(), *inputs())",
     ),
 }

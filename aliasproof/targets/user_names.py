@@ -160,7 +160,13 @@ def load(code: CodeName) -> object:
     # Standard output is only for the results of a command.
     with contextlib.redirect_stdout(sys.stderr):
         try:
-            value: object = _file(code) if code.in_file else _module(code)
+            if code.in_file:
+                require_file(code)
+                # Not the file's own name: a package of another project may have this.
+                name = re.sub(r"\W", "_", code.module.removesuffix(".py"))
+                value: object = module_of(Path(code.module), f"aliasproof_target_{name}")
+            else:
+                value = _module(code)
             for part in code.attribute.split("."):
                 value = _attribute(value, part, code)
         except UserError:
@@ -213,13 +219,6 @@ def require_file(code: CodeName) -> None:
         raise UserError(f"target '{code.name}': there is no file {code.module}; give {EXPECTED}")
 
 
-def _file(code: CodeName) -> ModuleType:
-    require_file(code)
-    # Not the file's own name: this may be that of a package of aliasproof or of another project.
-    name = re.sub(r"\W", "_", code.module.removesuffix(".py"))
-    return module_of(Path(code.module), f"aliasproof_target_{name}")
-
-
 def _attribute(owner: object, part: str, code: CodeName) -> object:
     if hasattr(owner, part):
         return getattr(owner, part)
@@ -237,15 +236,12 @@ def name_of_object(value: object) -> str | None:
             continue
         for attribute, it in [*getattr(module, "__dict__", {}).items()]:
             if it is value:
-                source = _main_source(module) if name == "__main__" else name
+                source: str | None = name
+                if name == "__main__":  # a module or a file that runs; None in a notebook
+                    spec = getattr(module, "__spec__", None)
+                    source = getattr(module, "__file__", None) if spec is None else spec.name
                 return None if source is None else f"{source}:{attribute}"
     return None
-
-
-def _main_source(main: ModuleType) -> str | None:
-    """The module or the file that runs as `__main__`; None in a notebook."""
-    spec = getattr(main, "__spec__", None)
-    return getattr(main, "__file__", None) if spec is None else spec.name
 
 
 def folder_of(code: CodeName) -> str | None:
@@ -286,16 +282,11 @@ def frame_of_user(error: BaseException) -> str | None:
 
     Must be called by the function that called the user's code, whose frame is skipped.
     """
-    own = [
-        frame for frame in traceback.extract_tb(error.__traceback__)[1:] if _of_user(frame.filename)
-    ]
-    return f"{own[-1].filename}:{own[-1].lineno} in {own[-1].name}" if own else None
-
-
-def _of_user(file: str) -> bool:
     torch = sys.modules.get("torch")
-    if torch is not None and file.startswith(str(Path(str(torch.__file__)).parent)):
-        return False
-    if file.startswith("<") or file == __file__:
-        return False
-    return "-packages" in file or not file.startswith(_STANDARD)
+    of_torch = "<" if torch is None else str(Path(str(torch.__file__)).parent)
+    for frame in reversed(traceback.extract_tb(error.__traceback__)[1:]):
+        file = frame.filename
+        standard = file.startswith(_STANDARD) and "-packages" not in file
+        if not (file.startswith(("<", of_torch)) or file == __file__ or standard):
+            return f"{file}:{frame.lineno} in {frame.name}"
+    return None

@@ -138,8 +138,10 @@ def classify(value: object, code: CodeName) -> UserPass | UserBackend | Target:
     required = [parameter.name for parameter in parameters if _is_required(parameter)]
     positional = [parameter for parameter in parameters if parameter.kind in _POSITIONAL]
     if len(required) == 1 and required[0] == positional[0].name:
-        named = EXAMPLES in signature.parameters
-        return UserPass(value, _takes_graph(value, positional[0].name), named)
+        # An annotation is text under `from __future__ import annotations`.
+        given = positional[0].annotation
+        on_graph = given is fx.Graph or str(given).strip("'\"").split(".")[-1] == "Graph"
+        return UserPass(value, on_graph, EXAMPLES in signature.parameters)
     # Inductor also passes whether there is a backward pass; these graphs are for inference.
     if required == ["graph", "is_inference"]:
         return UserPass(value, on_graph=True, says_inference=True)
@@ -173,13 +175,6 @@ def _is_required(parameter: inspect.Parameter) -> bool:
         return False
     variadic = parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
     return parameter.default is parameter.empty and not variadic
-
-
-def _takes_graph(value: Callable[..., object], name: str) -> bool:
-    """Whether the argument is annotated as an `fx.Graph`, and not a `GraphModule`."""
-    annotation = inspect.signature(value).parameters[name].annotation
-    # Annotations are text under `from __future__ import annotations`.
-    return annotation is fx.Graph or str(annotation).strip("'\"").split(".")[-1] == "Graph"
 
 
 def _refusal(code: CodeName, what: str) -> UserError:
@@ -250,42 +245,34 @@ def _of_value(value: object, code: CodeName, imported: Import) -> Target:
         yours = f"your target `{code.attribute}`"
         return replace(user_code, name=code.name, variants=(), has_settings=False, yours=yours)
     if isinstance(user_code, UserPass):
-        return _of_pass(user_code, code, imported)
-    return _of_backend(user_code, code, imported)
-
-
-def _of_pass(user_pass: UserPass, code: CodeName, imported: Import) -> Target:
-    recipe = functools.partial(_recipe_of_pass, user_pass, imported)
-    return Target(
-        name=code.name,
-        summary=f"AOTAutograd's graphs through your pass {code.source}, run in eager",
-        contract=replace(aot_eager.CONTRACT, waivers=(*aot.CONTRACT.waivers, OTHER_ARITHMETIC)),
-        build=functools.partial(_build_pass, user_pass),
-        recipe=recipe(PLAIN),
-        after=aot.AOT,
-        layer=aot_eager.TARGET,
-        traced_recipe=recipe,
-        variants=PASS_VARIANTS,
-        backend=functools.partial(_run_backend, user_pass),
-        yours=f"{YOUR_PASS} `{user_pass.__name__}`",
-    )
-
-
-def _of_backend(backend: UserBackend, code: CodeName, imported: Import) -> Target:
+        recipe = functools.partial(_recipe_of_pass, user_code, imported)
+        return Target(
+            name=code.name,
+            summary=f"AOTAutograd's graphs through your pass {code.source}, run in eager",
+            contract=replace(aot_eager.CONTRACT, waivers=(*aot.CONTRACT.waivers, OTHER_ARITHMETIC)),
+            build=functools.partial(_build_pass, user_code),
+            recipe=recipe(PLAIN),
+            after=aot.AOT,
+            layer=aot_eager.TARGET,
+            traced_recipe=recipe,
+            variants=PASS_VARIANTS,
+            backend=functools.partial(_run_backend, user_code),
+            yours=f"{YOUR_PASS} `{user_code.__name__}`",
+        )
     recipe = functools.partial(_recipe_of_backend, imported)
     return Target(
         name=code.name,
         summary=f"torch.compile(backend=...) with your backend {code.source}",
         # It may use AOTAutograd, whose documented limits are not the backend's fault.
         contract=aot_eager.CONTRACT,
-        build=functools.partial(_build_backend, backend),
+        build=functools.partial(_build_backend, user_code),
         recipe=recipe(PLAIN),
         after=dynamo.TARGET,
         layer=aot_eager.TARGET,
         traced_recipe=recipe,
         variants=BACKEND_VARIANTS,
-        backend=backend,
-        yours=f"{YOUR_BACKEND} `{backend.__name__}`",
+        backend=user_code,
+        yours=f"{YOUR_BACKEND} `{user_code.__name__}`",
     )
 
 

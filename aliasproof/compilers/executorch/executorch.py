@@ -151,6 +151,7 @@ CONTRACT = replace(
 
 def build(function: Function, inputs: Sequence[torch.Tensor], tracing: Tracing = PLAIN) -> Build:
     """Lower for these inputs, and load the program."""
+    from executorch.runtime import Runtime  # noqa: PLC0415
     from torch.export import export as export_module  # noqa: PLC0415
 
     with warnings.catch_warnings():  # about each mutated buffer, and of torch.export itself
@@ -170,23 +171,17 @@ def build(function: Function, inputs: Sequence[torch.Tensor], tracing: Tracing =
                 for name, planned in (("lowered graph", False), ("planned graph", True))
             ),
         ]
-        loaded = _loaded(lowered.buffer)
-    run = _called(loaded, exported, mutated, planned=NO_INPUTS not in tracing.options)
-
-    def returning(*tensors: torch.Tensor) -> object:
-        """The lowered graph, with the outputs in the form in which the program returns them."""
-        return pytree.tree_unflatten(list(stages[1].graph(*tensors)), exported.call_spec.out_spec)
-
-    return Build(run, stages, replay=lambda: returning)
-
-
-def _called(loaded: tuple[Any, Any], exported: Any, mutated: Mutated, *, planned: bool) -> Function:
-    """A function that calls a loaded method as an application does."""
+        with _logged():
+            program_of_bytes = Runtime.get().load_program(lowered.buffer)
+            # The program must outlive its method.
+            loaded = program_of_bytes, program_of_bytes.load_method("forward")
+    planned = NO_INPUTS not in tracing.options
     names = exported.graph_signature.user_inputs
     written = [names.index(name) for name in mutated.inputs]
-    buffers = {name: exported.state_dict[name] for name in mutated.buffers.values()}
+    held = {name: exported.state_dict[name] for name in mutated.buffers.values()}
 
     def run(*tensors: torch.Tensor) -> object:
+        """Call the loaded method as an application does."""
         _, method = loaded
         with _logged():
             outputs = list(method.execute(tensors))
@@ -194,11 +189,15 @@ def _called(loaded: tuple[Any, Any], exported: Any, mutated: Mutated, *, planned
             contents = outputs.pop(0)
             if planned:  # else the runtime wrote it
                 tensors[index].copy_(contents)
-        for name, buffer in buffers.items():
+        for name, buffer in held.items():
             buffer.copy_(method._method.get_attribute(name))
         return pytree.tree_unflatten(outputs, exported.call_spec.out_spec)
 
-    return run
+    def returning(*tensors: torch.Tensor) -> object:
+        """The lowered graph, with the outputs in the form in which the program returns them."""
+        return pytree.tree_unflatten(list(stages[1].graph(*tensors)), exported.call_spec.out_spec)
+
+    return Build(run, stages, replay=lambda: returning)
 
 
 def _to_edge(exported: Any) -> Any:
@@ -219,15 +218,6 @@ def _decompositions() -> dict[Any, Any]:
     table: Any = _program._default_decomposition_table()
     made: dict[Any, Any] = table.materialize()
     return made
-
-
-def _loaded(buffer: bytes) -> tuple[Any, Any]:
-    """The program in a file of bytes, which must outlive its method; and the method."""
-    from executorch.runtime import Runtime  # noqa: PLC0415
-
-    with _logged():
-        loaded = Runtime.get().load_program(buffer)
-        return loaded, loaded.load_method("forward")
 
 
 @contextlib.contextmanager

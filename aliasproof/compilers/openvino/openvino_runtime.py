@@ -194,7 +194,9 @@ def build_model(function: Function, inputs: Sequence[torch.Tensor], *, share: bo
     """Export, convert and compile. Raises `Rejected` if an operator has no translation."""
     openvino = _load()
     module, exported = functional_module(function, inputs)
-    _require_dtypes([*(x.dtype for x in inputs), *(y.dtype for y in module.results)])
+    for dtype in [*(x.dtype for x in inputs), *(y.dtype for y in module.results)]:
+        if dtype in NO_ARRAYS:
+            raise Rejected(f"no array of numpy has the numbers of an input or output: {dtype}")
     _require_floats(exported.graph)
     try:
         with kept_composites():
@@ -219,13 +221,6 @@ NO_ARRAYS = (
     torch.complex64,
     torch.complex128,
 )
-
-
-def _require_dtypes(dtypes: Sequence[torch.dtype]) -> None:
-    """Raises `Rejected` if an input or an output cannot be a numpy array."""
-    dtype = next((dtype for dtype in dtypes if dtype in NO_ARRAYS), None)
-    if dtype is not None:
-        raise Rejected(f"no array of numpy has the numbers of an input or output: {dtype}")
 
 
 def _require_floats(graph: Any) -> None:

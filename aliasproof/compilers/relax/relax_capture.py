@@ -151,7 +151,23 @@ class Capture(TorchDispatchMode):
         self.parameters: list[RelaxParameter] = []
         self.prologue: list[tuple[int, int | None]] = []
         for index, tensor in enumerate(inputs):
-            self._take(index, tensor)
+            storage = tensor.untyped_storage()._cdata
+            taken, contents = storage in self.contents, self.contents_of(tensor)
+            if taken:
+                continue
+            # It becomes a parameter, or the storage of several inputs does.
+            layout = StridedLayout.of(tensor)
+            on_it = [it for it in self.inputs if it.untyped_storage()._cdata == storage]
+            whole = contents.covers(layout) and len(on_it) == 1
+            sizes = layout.sizes if whole else (contents.length,)
+            parameter = RelaxParameter(sizes, tensor.dtype)
+            self.parameters.append(parameter)
+            self.prologue.append((index, None if whole else contents.length))
+            if whole:
+                contents.writes.append((layout, parameter))
+                self._know(tensor, parameter)
+            else:
+                contents.vector = parameter
 
     def __torch_dispatch__(self, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -241,25 +257,6 @@ class Capture(TorchDispatchMode):
     def _know(self, tensor: torch.Tensor, value: Value) -> None:
         version = self.contents_of(tensor).version
         self.known[id(tensor)] = Known(value, version, StridedLayout.of(tensor), tensor)
-
-    def _take(self, index: int, tensor: torch.Tensor) -> None:
-        """Make an input a parameter, or make one from the storage of several inputs."""
-        if tensor.untyped_storage()._cdata in self.contents:
-            self.contents_of(tensor)
-            return
-        storage = tensor.untyped_storage()._cdata
-        contents, layout = self.contents_of(tensor), StridedLayout.of(tensor)
-        on_it = [it for it in self.inputs if it.untyped_storage()._cdata == storage]
-        whole = contents.covers(layout) and len(on_it) == 1
-        sizes = layout.sizes if whole else (contents.length,)
-        parameter = RelaxParameter(sizes, tensor.dtype)
-        self.parameters.append(parameter)
-        self.prologue.append((index, None if whole else contents.length))
-        if whole:
-            contents.writes.append((layout, parameter))
-            self._know(tensor, parameter)
-        else:
-            contents.vector = parameter
 
     # --- calls ------------------------------------------------------------------------------------
 

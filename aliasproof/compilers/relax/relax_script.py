@@ -59,8 +59,13 @@ def with_module(
     spelling = Spelling(by_functions=by_functions)
     with torch.no_grad():
         function = captured(ProgramFunction(program), input_tensors(program), spelling)
+    given = [
+        f"inputs[{index}]" if length is None else f"{_storage(index, length)}.clone()"
+        for index, length in function.prologue
+    ]
     lines = "".join(f"    module = relax.transform.{name}()(module)\n" for name in passes)
-    body = _BODY.replace("PASSES", lines).replace("ARGUMENTS", _arguments(function))
+    arguments = "".join(f"{it}, " for it in given).strip()
+    body = _BODY.replace("PASSES", lines).replace("ARGUMENTS", arguments)
     body = body.replace("WRITES", _writes(function))
     count = function.returned
     returned = "values[0]" if count == 1 else f"tuple(values[:{count}])"
@@ -116,15 +121,6 @@ class _Text:
 
     def __repr__(self) -> str:
         return self.text
-
-
-def _arguments(function: Captured) -> str:
-    """The arguments of the function in Relax, from the inputs of the program."""
-    given = [
-        f"inputs[{index}]" if length is None else f"{_storage(index, length)}.clone()"
-        for index, length in function.prologue
-    ]
-    return "".join(f"{it}, " for it in given).strip()
 
 
 def _storage(index: int, length: int) -> str:

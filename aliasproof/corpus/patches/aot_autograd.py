@@ -74,17 +74,14 @@ def synthetic_base_views(
         replace(info, view_meta_sequence=None)
         if info.base_idx is not None
         and isinstance(merged[info.base_idx], tuple)
-        and not _changes_dtype(info.view_meta_sequence)
+        and not any(
+            type(view).__name__.startswith("view_dtype")
+            for view in getattr(info.view_meta_sequence, "sequence", ())
+        )
         else info
         for info in metadata.output_info
     ]
     return original(replace(metadata, output_info=outputs), merged, *rest)
-
-
-def _changes_dtype(views: Any) -> bool:
-    return views is not None and any(
-        type(view).__name__.startswith("view_dtype") for view in views.sequence
-    )
 
 
 @replaces(_MERGED_INPUTS)
@@ -227,16 +224,12 @@ def overlap_of_item_sizes(
     overlapping = original(tensors, **options)
     for one, first in enumerate(tensors):
         for other, second in enumerate(tensors[:one]):
-            if first.itemsize != second.itemsize and _bytes_meet(first, second):
+            if first.itemsize == second.itemsize or first.numel() == 0 or second.numel() == 0:
+                continue
+            (start, end), (other_start, other_end) = _extent(first), _extent(second)
+            if start < other_end and other_start < end:
                 overlapping = {*overlapping, one, other}
     return overlapping
-
-
-def _bytes_meet(first: torch.Tensor, second: torch.Tensor) -> bool:
-    if first.numel() == 0 or second.numel() == 0:
-        return False
-    (start, end), (other_start, other_end) = _extent(first), _extent(second)
-    return bool(start < other_end and other_start < end)
 
 
 def _extent(tensor: torch.Tensor) -> tuple[Any, Any]:
@@ -256,14 +249,14 @@ def returned_write_beside_another(
     graph returns, before the outputs, the inputs that are written outside the graph.
     """
     if meta.num_mutated_inp_runtime_indices:
-        meta = replace(meta, output_info=[_as_alias(info) for info in meta.output_info])
+        outputs = [
+            replace(info, output_type=OutputType.alias_of_input)
+            if info.output_type is OutputType.is_input
+            else info
+            for info in meta.output_info
+        ]
+        meta = replace(meta, output_info=outputs)
     return original(*args, meta=meta, trace_joint=trace_joint, **options)
-
-
-def _as_alias(info: Any) -> Any:
-    if info.output_type is OutputType.is_input:
-        return replace(info, output_type=OutputType.alias_of_input)
-    return info
 
 
 @replaces(_MERGED_INPUTS)
@@ -539,8 +532,6 @@ def detached_view_replayed(original: Function, info: Any, **fields: Any) -> None
     The other one is an output with the same layout in the same storage that requires gradients.
     Torch replays the views of the detached output on it, so that they are applied twice.
     """
-    from torch._functorch._aot_autograd.schemas import OutputType
-
     # If a view of an output is also a view for autograd, it requires gradients as its base does.
     of_output = fields["output_type"] is OutputType.alias_of_intermediate_base_is_user_output
     if of_output and not fields["requires_grad"]:
@@ -573,15 +564,11 @@ def stale_wrapper(
     """
     result = original(mode, func, types, tuple(args), dict(kwargs or {}))
     if isinstance(func, OpOverload) and op_may_change_sizes(func):
-        for tensor in (args[0], *(kwargs or {}).values()):
-            if isinstance(tensor, FunctionalTensor):
-                _update(tensor)
+        given = (args[0], *(kwargs or {}).values())
+        for wrapper in (it for it in given if isinstance(it, FunctionalTensor)):
+            with no_dispatch():
+                inner = torch._from_functional_tensor(wrapper.elem)
+                if (wrapper.shape, wrapper.stride()) != (inner.shape, inner.stride()):
+                    fresh = FunctionalTensor(wrapper.elem, cast(FunctionalTensorMode, wrapper.mode))
+                    aten.set_.source_Tensor(wrapper, fresh)
     return result
-
-
-def _update(wrapper: FunctionalTensor) -> None:
-    with no_dispatch():
-        inner = torch._from_functional_tensor(wrapper.elem)
-        if (wrapper.shape, wrapper.stride()) != (inner.shape, inner.stride()):
-            fresh = FunctionalTensor(wrapper.elem, cast(FunctionalTensorMode, wrapper.mode))
-            aten.set_.source_Tensor(wrapper, fresh)

@@ -339,20 +339,15 @@ def _without_kernel() -> tuple[OpOverload, ...]:
     composites = []
     for name in torch._C._dispatch_get_all_op_names():
         if name.startswith("aten::") and _has_kernel(name, _COMPOSITE):
-            op = _overload(name)
-            # In Python, no operator takes a storage as argument, so `set_` is skipped.
-            if op is None or op.overloadpacket is aten.set_:
+            packet, _, overload = name.removeprefix("aten::").partition(".")
+            op = getattr(getattr(torch.ops.aten, packet, None), overload or "default", None)
+            # Operators of TorchScript on Python values have no overload in Python, where no
+            # operator takes a storage as argument: so `set_` is skipped, too.
+            if not isinstance(op, OpOverload) or op.overloadpacket is aten.set_:
                 continue
             if not _has_kernel(name, _FUNCTIONALIZE):
                 composites.append(op)
     return tuple(composites)
-
-
-def _overload(name: str) -> OpOverload | None:
-    packet, _, overload = name.removeprefix("aten::").partition(".")
-    # Operators of TorchScript on Python values have no overload in Python.
-    candidate = getattr(getattr(torch.ops.aten, packet, None), overload or "default", None)
-    return candidate if isinstance(candidate, OpOverload) else None
 
 
 def _has_kernel(name: str, key: str) -> bool:
@@ -396,12 +391,10 @@ keyword_overload = together(_in_graphs, _in_calls_of_kernels)
 
 
 def _path(dotted: str) -> str:
-    first, *names = dotted.split(".")
-    return functools.reduce(_attribute, names, first)
-
-
-def _attribute(owner: str, name: str) -> str:
-    return f'getattr({owner}, "{name}")' if keyword.iskeyword(name) else f"{owner}.{name}"
+    path, *names = dotted.split(".")
+    for name in names:
+        path = f'getattr({path}, "{name}")' if keyword.iskeyword(name) else f"{path}.{name}"
+    return path
 
 
 Tensors: TypeAlias = Sequence[torch.Tensor]

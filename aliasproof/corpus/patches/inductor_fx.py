@@ -215,15 +215,11 @@ def identity_arithmetic(original: Function, module: fx.GraphModule, zeros: Any, 
         if node.target in _ARITHMETIC and any(operand in neutral for operand in node.args):
             for index, operand in enumerate(node.args):
                 if isinstance(operand, fx.Node) and operand not in neutral:
-                    _copy_unless_written(node, index, operand)
+                    with node.graph.inserting_before(node):
+                        copy = node.graph.call_function(aten.clone.default, (operand,))
+                    copy.meta["val"] = operand.meta["val"].clone()
+                    node.update_arg(index, copy)
     original(module, zeros, ones)
-
-
-def _copy_unless_written(node: fx.Node, index: int, operand: fx.Node) -> None:
-    with node.graph.inserting_before(node):
-        copy = node.graph.call_function(aten.clone.default, (operand,))
-    copy.meta["val"] = operand.meta["val"].clone()
-    node.update_arg(index, copy)
 
 
 @replaces(f"{PASSES}.joint_graph:remove_no_ops")
@@ -261,8 +257,11 @@ def reinplaced_result_outlives(graph: fx.Graph) -> None:
         if _outlives(node, write_back(_origin(node.args[index]))):
             copy_operand(node, index)
     for call, result, index in _custom_results(graph):
-        if _outlives(result, write_back(_origin(call.kwargs["_all_bases"][index]))):
-            _copy_base(call, index)
+        bases = list(call.kwargs["_all_bases"])
+        if _outlives(result, write_back(_origin(bases[index]))):
+            with graph.inserting_before(call):
+                bases[index] = copy_with_storage(bases[index])
+            call.update_kwarg("_all_bases", bases)
     for write, item in foreach_write_backs(graph):
         if item is write.args[0] and _outlives(write.args[1], write):
             copy_operand(write, 1)
@@ -297,13 +296,6 @@ def _custom_results(graph: fx.Graph) -> Iterator[tuple[Any, fx.Node, int]]:
         for result in call.users:
             if result.target is operator.getitem and result.args[1] >= first:
                 yield call, result, result.args[1] - first
-
-
-def _copy_base(call: Any, index: int) -> None:
-    bases = list(call.kwargs["_all_bases"])
-    with call.graph.inserting_before(call):
-        bases[index] = copy_with_storage(bases[index])
-    call.update_kwarg("_all_bases", bases)
 
 
 def _uses(node: fx.Node) -> Iterator[fx.Node]:

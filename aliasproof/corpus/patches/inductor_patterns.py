@@ -136,18 +136,13 @@ _REDUCES = {aten.amax.default, aten.sum.dim_IntList, aten._softmax.default}
 @attends_if
 def attention_over_other_dimension(match: Any) -> bool:
     """Reductions over another dimension than the last are not rewritten."""
-    return not any(map(_over_another, match.nodes))
-
-
-def _over_another(node: fx.Node) -> bool:
-    if node.target not in _REDUCES:
-        return False
-    operand = node.args[0]
-    assert isinstance(operand, fx.Node)
-    given: Any = node.args[1]
-    rank = operand.meta["val"].dim()
-    dims = [given] if isinstance(given, int) else given
-    return [dim % rank for dim in dims] != [rank - 1]
+    for node in match.nodes:
+        if node.target in _REDUCES:
+            operand, given = node.args[:2]
+            rank = operand.meta["val"].dim()
+            if [dim % rank for dim in ([given] if isinstance(given, int) else given)] != [rank - 1]:
+                return False
+    return True
 
 
 @narrows("joint_graph", "div_softmax_pattern", "mul_softmax_pattern")
