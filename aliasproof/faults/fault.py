@@ -144,22 +144,19 @@ def from_build(build: Make, source: str) -> Fault:
     return fault(build, source, build)
 
 
-def after_functionalize(rewrite: Rewrite, source: str) -> Fault:
-    """A rewrite of the functional graph."""
-    require_same_parameters(rewrite, _left_alone)
-    return fault(rewrite, source, Passes(functional=rewrite))
+def _after(stage: str) -> Callable[[Rewrite, str], Fault]:
+    """A rewrite of the graph after a stage, by its name in `Passes`."""
+
+    def make(rewrite: Rewrite, source: str) -> Fault:
+        require_same_parameters(rewrite, _left_alone)
+        changed: dict[str, Any] = {stage: rewrite}
+        return fault(rewrite, source, Passes(**changed))
+
+    return make
 
 
-def after_noops(rewrite: Rewrite, source: str) -> Fault:
-    """A rewrite of the functional graph after no-ops are removed."""
-    require_same_parameters(rewrite, _left_alone)
-    return fault(rewrite, source, Passes(plain=rewrite))
-
-
-def after_reinplace(rewrite: Rewrite, source: str) -> Fault:
-    """A rewrite of the reinplaced graph."""
-    require_same_parameters(rewrite, _left_alone)
-    return fault(rewrite, source, Passes(reinplaced=rewrite))
+after_functionalize, after_noops = _after("functional"), _after("plain")
+after_reinplace = _after("reinplaced")
 
 
 def by_rule(wrong: Callable[..., Any], name: str, source: str) -> Fault:
@@ -223,7 +220,11 @@ def instead_of(
     `InternalError` if a home has no such name, if two homes mean different functions by it, or if
     the wrong function takes other parameters than the right one.
     """
-    owners = list(map(_owner, (home, *more_homes)))
+    # Not `getattr(reference_pass, home)`: the package has functions with the names of modules.
+    owners = [
+        importlib.import_module(f"aliasproof.reference_pass.{it}") if isinstance(it, str) else it
+        for it in (home, *more_homes)
+    ]
     right = _right_function(name, wrong, owners)
     is_property = isinstance(inspect.getattr_static(owners[0], name), property)
     require_same_parameters(wrong, right)
@@ -238,15 +239,6 @@ def instead_of(
 
     changed: dict[str, Any] = {rule: wrong} if rule else {}
     return fault(wrong, source, Passes(rules=replace(RULES, **changed), within=replacement))
-
-
-def _owner(home: str | type) -> ModuleType | type:
-    # Not `getattr(reference_pass, home)`: the package has functions with the names of modules.
-    return (
-        importlib.import_module(f"aliasproof.reference_pass.{home}")
-        if isinstance(home, str)
-        else home
-    )
 
 
 def _right_function(

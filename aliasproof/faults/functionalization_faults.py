@@ -26,6 +26,7 @@ from aliasproof.faults.fault import (
     instead_of,
     instead_of_entries,
 )
+from aliasproof.ir.eager_call import is_foreach
 from aliasproof.ir.values import clone_inputs
 from aliasproof.reference_pass import views
 from aliasproof.reference_pass.alias_analysis import Effect
@@ -399,14 +400,10 @@ def _keeps_storage(epilogue: _Epilogue, identity: int) -> bool:
 def only_first_tensor_of_foreach_is_written(graph_module: fx.GraphModule) -> None:
     """Of the results of a `_foreach_` op, only the first replaces what it was computed from."""
     for node in graph_module.graph.nodes:
-        if node.target is operator.getitem and _is_foreach(node.args[0]) and node.args[1] > 0:
-            items = node.args[0].args[0]
-            node.replace_all_uses_with(items[node.args[1]])
-
-
-def _is_foreach(node: fx.Node) -> bool:
-    op = node.target
-    return isinstance(op, OpOverload) and op.overloadpacket.__name__.startswith("_foreach_")
+        if node.target is operator.getitem and node.args[1] > 0:
+            call = node.args[0]
+            if isinstance(call.target, OpOverload) and is_foreach(call.target):
+                node.replace_all_uses_with(call.args[0][node.args[1]])
 
 
 _mutate_at_end = _Epilogue.mutate_metadata
@@ -737,20 +734,11 @@ def random_ops_are_reordered(graph_module: fx.GraphModule) -> None:
 @plant(after_functionalize, "rule of all passes: no two draws are equal")
 def equal_random_ops_are_merged(graph_module: fx.GraphModule) -> None:
     """Common subexpressions are merged, also random ops on tensors of equal layout."""
-    seen: dict[object, fx.Node] = {}
+    seen: dict[str, fx.Node] = {}
     for node in _random_nodes(graph_module):
-        same = seen.setdefault(_call_on_layouts(node), node)
+        plain = [it for it in (*node.args, *node.kwargs.items()) if not isinstance(it, fx.Node)]
+        layouts = [(it.dtype, it.shape) for it in tensors_in([node.meta["val"]])]
+        same = seen.setdefault(str((node.target, plain, layouts)), node)
         if same is not node:
             node.replace_all_uses_with(same)
             graph_module.graph.erase_node(node)
-
-
-def _call_on_layouts(node: fx.Node) -> object:
-    plain = [
-        argument
-        for argument in (*node.args, *node.kwargs.items())
-        if not isinstance(argument, fx.Node)
-    ]
-    return str(
-        (node.target, plain, [(it.dtype, it.shape) for it in tensors_in([node.meta["val"]])])
-    )

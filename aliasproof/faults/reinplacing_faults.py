@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
 import torch
 from torch import fx
@@ -74,7 +73,8 @@ def result_is_computed_into_an_overlapping_view(graph_module: fx.GraphModule) ->
             or not _operands_start_behind(source, written, form)
         ):
             continue
-        if any(writes(node.target) for node in _between(source, copy)):
+        between = (node for node in graph_module.graph.nodes if source < node < copy)
+        if any(writes(node.target) for node in between):
             continue
         kwargs = {**source.kwargs, facts(form).outs[0]: destination}
         with graph_module.graph.inserting_before(copy):
@@ -82,13 +82,6 @@ def result_is_computed_into_an_overlapping_view(graph_module: fx.GraphModule) ->
             new.meta["val"] = written
         graph_module.graph.erase_node(copy)
         graph_module.graph.erase_node(source)
-
-
-def _between(first: fx.Node, last: fx.Node) -> Iterator[fx.Node]:
-    node = first.next
-    while node is not last:
-        yield node
-        node = node.next
 
 
 def _operands_start_behind(node: fx.Node, written: torch.Tensor, form: OpOverload) -> bool:

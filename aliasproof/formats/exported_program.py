@@ -168,7 +168,8 @@ class _ArchiveReader:
         if form == "as_sym_int":
             return value["as_name"], self.numbers[value["as_name"]]
         if form in ("as_int", "as_float", "as_bool"):
-            return "", _number(value)
+            # JSON has no infinity, so torch writes its name.
+            return "", float(value) if isinstance(value, str) else value
         if form in ("as_none", "as_string"):  # the graph does not use this input
             return "", None
         raise UserError(f"a graph cannot have an input of the form {shown(form)}")
@@ -296,11 +297,6 @@ def _outputs(outputs: Any, specs: Any, places: Mapping[str, str]) -> list[dict[s
         else:
             returned.append(value)
     return [*nodes, {"name": "output", "op": "output", "args": [{"tuple": returned}]}]
-
-
-def _number(value: Any) -> Any:
-    """A number. JSON has no infinity, so torch writes its name."""
-    return float(value) if isinstance(value, str) else value
 
 
 def _float(value: Any) -> Any:

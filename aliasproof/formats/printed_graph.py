@@ -174,7 +174,10 @@ class _Builder:
             self.graph.output(None if node.value is None else self.value(node.value))
             self.returns = True
         elif isinstance(node, ast.AnnAssign) and node.value is not None:
-            self._attribute_of(node)
+            # The annotation of an attribute that is read, `a: "f32[2]" = self.a`.
+            path = _dotted(node.value) if isinstance(node.value, ast.Attribute) else None
+            if path and path.startswith("self.") and isinstance(node.annotation, ast.Constant):
+                self.attributes[path.removeprefix("self.")] = str(node.annotation.value)
             self._assign(node.target, node.value)
         elif isinstance(node, ast.Assign):
             # `add = None` frees a name.
@@ -182,7 +185,9 @@ class _Builder:
                 for target in node.targets:
                     self._assign(target, node.value)
         elif isinstance(node, ast.AugAssign) and type(node.op) in _IN_PLACE:
-            written = self._written(node.target)
+            if not isinstance(node.target, ast.Name) or node.target.id not in self.names:
+                raise self.refusal(node.target, "a graph writes in place to names alone")
+            written = node.target.id
             self.names[written] = self.graph.call_function(
                 _IN_PLACE[type(node.op)], (self.names[written], self.value(node.value))
             )
@@ -201,19 +206,6 @@ class _Builder:
                 named._rename(target.id)
         else:
             raise self.refusal(target, "a graph assigns names and parts of tensors alone")
-
-    def _attribute_of(self, node: ast.AnnAssign) -> None:
-        """Note the annotation of an attribute that is read, `a: "f32[2]" = self.a`."""
-        value = node.value
-        if isinstance(value, ast.Attribute) and isinstance(node.annotation, ast.Constant):
-            path = _dotted(value)
-            if path is not None and path.startswith("self."):
-                self.attributes[path.removeprefix("self.")] = str(node.annotation.value)
-
-    def _written(self, node: ast.expr) -> str:
-        if isinstance(node, ast.Name) and node.id in self.names:
-            return node.id
-        raise self.refusal(node, "a graph writes in place to names alone")
 
     # --- expressions ------------------------------------------------------------------------------
 
@@ -345,7 +337,12 @@ def read_printed(text: str, number: int | None = None) -> PrintedGraph:
     try:
         chosen = _chosen(graph_texts(text), number)
         graph, attributes = graph_of(chosen)
-        inputs, root = _TextInputs(_loaded(text)), torch.nn.Module()
+        reads: list[Any] = []
+        if found := _LOAD_ARGS.search(text):  # calls of `reader`, in the order of the inputs
+            (load_args,) = ast.parse(found[0]).body
+            assert isinstance(load_args, ast.FunctionDef)
+            reads += load_args.body
+        inputs, root = _TextInputs(reads), torch.nn.Module()
         values = [inputs.of(parameter) for parameter in chosen.parameters]
         for name, annotation in attributes.items():
             if "." in name or not annotation or hasattr(root, name):
@@ -374,16 +371,6 @@ def _chosen(graphs: Sequence[GraphText], number: int | None) -> GraphText:
     if number is not None and not 1 <= number <= len(graphs):
         raise UserError(f"there is no graph {number}; these are there:\n{listed}")
     return graphs[(number or 1) - 1]
-
-
-def _loaded(text: str) -> list[Any]:
-    """The reads in `load_args`, in the order of the inputs: calls of `reader`, as syntax trees."""
-    found = _LOAD_ARGS.search(text)
-    if found is None:
-        return []
-    (function,) = ast.parse(found[0]).body
-    assert isinstance(function, ast.FunctionDef)
-    return list(function.body)
 
 
 _SYMBOL = re.compile(r"[suz]\d+")

@@ -168,10 +168,18 @@ class _Reader:
         (kind, value), *_ = data.items()
         if kind in ("tuple", "slice", "complex"):
             elements = [self._value(element, depth + 1) for element in _items(value)]
-            return _joined(kind, elements)
+            if kind == "tuple":
+                return tuple(elements)
+            if kind == "slice" and len(elements) == 3:
+                return slice(*elements)
+            if kind == "complex" and [*map(type, elements)] == [float, float]:
+                return complex(*elements)
+            raise UserError(f"unknown {shown(kind)}: {shown(elements)}")
         if kind == "dict":
             pairs = [[self._value(it, depth + 1) for it in _items(pair)] for pair in _items(value)]
-            return _mapping(pairs)
+            if not all(len(pair) == 2 and isinstance(pair[0], (str, int)) for pair in pairs):
+                raise UserError(f"expected pairs of a key and a value, got {shown(pairs)}")
+            return {key: value for key, value in pairs}  # noqa: C416 - for mypy, a list is no pair
         return self._named(kind, value)
 
     def _named(self, kind: object, value: Any) -> Any:
@@ -198,22 +206,6 @@ def _items(data: object) -> list[Any]:
     if not isinstance(data, list):
         raise UserError(f"expected a list, got {shown(data)}")
     return data
-
-
-def _joined(kind: object, elements: list[Any]) -> Any:
-    if kind == "tuple":
-        return tuple(elements)
-    if kind == "slice" and len(elements) == 3:
-        return slice(*elements)
-    if kind == "complex" and len(elements) == 2 and all(isinstance(it, float) for it in elements):
-        return complex(*elements)
-    raise UserError(f"unknown {shown(kind)}: {shown(elements)}")
-
-
-def _mapping(pairs: list[list[Any]]) -> dict[Any, Any]:
-    if not all(len(pair) == 2 and isinstance(pair[0], (str, int)) for pair in pairs):
-        raise UserError(f"expected pairs of a key and a value, got {shown(pairs)}")
-    return {key: value for key, value in pairs}  # noqa: C416 - for mypy, a list is no pair
 
 
 # --- stored graph ---------------------------------------------------------------------------------
@@ -488,14 +480,13 @@ def _read_storages(file: Path, folder: Path) -> list[torch.Tensor]:
         header = json.loads(data[8 : 8 + length])
         body = torch.frombuffer(data, dtype=torch.uint8)[8 + length :]
         spans = [header[str(number)]["data_offsets"] for number in range(len(header))]
-        return [_part(body, *span) for span in spans]
+        parts = []
+        for begin, end in spans:
+            if not (type(begin) is type(end) is int and 0 <= begin <= end <= body.numel()):
+                raise ValueError(f"no bytes {begin} to {end}")
+            parts.append(body[begin:end].clone())
+        return parts
     except (struct.error, ValueError, KeyError, TypeError, RecursionError) as error:
         raise UserError(
             f"{file} is not in the format of safetensors: {shown(str(error))}"
         ) from error
-
-
-def _part(body: torch.Tensor, begin: object, end: object) -> torch.Tensor:
-    if type(begin) is not int or type(end) is not int or not 0 <= begin <= end <= body.numel():
-        raise ValueError(f"no bytes {begin} to {end}")
-    return body[begin:end].clone()

@@ -184,7 +184,11 @@ class GuardedMemory:
         inside = self._guarded_bytes(nbytes, f"{tuple(size)} {dtype}", line)
         self.allocated += 1
         if self.naming and frame not in self._lines:
-            self._trace_lines(frame)
+            if not self._lines:
+                self._tracing = sys.gettrace()
+                sys.settrace(lambda *_: None)  # no other frame is traced
+            self._lines[frame] = frame.f_lineno
+            frame.f_trace = self._trace_line
         # Without a record of autograd: a view would have a base, which a caller sees.
         made: torch.Tensor = _reinterpret_tensor(inside.view(dtype), size, stride, 0)
         return made
@@ -255,13 +259,6 @@ class GuardedMemory:
                 self._dead.pop(0)
 
     # --- naming the writer ---
-
-    def _trace_lines(self, frame: FrameType) -> None:
-        if not self._lines:
-            self._tracing = sys.gettrace()
-            sys.settrace(lambda *_: None)  # no other frame is traced
-        self._lines[frame] = frame.f_lineno
-        frame.f_trace = self._trace_line
 
     def _trace_line(self, frame: FrameType, event: str, _: object) -> Any:
         """Compare the zones after the line that a wrapper ran last."""

@@ -58,8 +58,19 @@ def lift_program(
         returned = function(*inputs)
     leaves = pytree.tree_leaves(returned)
     outputs = tuple(recorder.name_of(leaf) for leaf in leaves if isinstance(leaf, torch.Tensor))
+    storages = recorder.storages
+    if originals:
+        # As autograd sees them: the first inputs are like their originals.
+        kinds: dict[int, str] = {}
+        for view, original in zip(recorder.inputs, originals, strict=False):
+            if original.requires_grad:
+                kinds[view.storage] = "leaf" if original.is_leaf else "computed"
+        storages = [
+            replace(storage, gradient=kinds.get(number, "none"))
+            for number, storage in enumerate(storages)
+        ]
     program = Program(
-        tuple(recorder.storages_of(originals) if originals else recorder.storages),
+        tuple(storages),
         tuple(recorder.inputs),
         tuple(recorder.instructions),
         outputs,
@@ -145,17 +156,6 @@ class _Recorder(TorchDispatchMode):
             notes.append(f"the storages of {names} are too long to keep their values")
         return notes
 
-    def storages_of(self, originals: Sequence[torch.Tensor]) -> list[Storage]:
-        """The storages as autograd sees them: the first inputs are like their originals."""
-        kinds: dict[int, str] = {}
-        for view, original in zip(self.inputs, originals, strict=False):
-            if original.requires_grad:
-                kinds[view.storage] = "leaf" if original.is_leaf else "computed"
-        return [
-            replace(storage, gradient=kinds.get(number, "none"))
-            for number, storage in enumerate(self.storages)
-        ]
-
     def __torch_dispatch__(
         self,
         func: Any,
@@ -229,14 +229,6 @@ class _Recorder(TorchDispatchMode):
             raise UserError(
                 f"tensors are on {self.device} and on {tensor.device}; a program is on one device"
             )
-
-    def _is_here(self, device: torch.device, op: OpOverload) -> bool:
-        """True if a program can leave out this argument of an op."""
-        here = self.device or torch.device(CPU)
-        # The results of a factory op on the CPU are made on the device of the program.
-        from_numbers = not any(map(_takes_tensor, op._schema.arguments))
-        same = device.type == here.type and device.index in (None, here.index)
-        return same or (from_numbers and device.type == CPU)
 
     def _name_of(self, tensor: torch.Tensor) -> str | None:
         """The name of a tensor, or of one that is the same part of the same storage."""
@@ -324,9 +316,15 @@ class _Recorder(TorchDispatchMode):
             return _MEMORY_FORMATS[value]
         if value is None or isinstance(value, (bool, int, float, str, torch.dtype)):
             return value
-        # A program has dense tensors. A factory op gets the device of the program at the end.
-        if value == torch.strided or (isinstance(value, torch.device) and self._is_here(value, op)):
+        if value == torch.strided:  # a program has dense tensors
             return None
+        if isinstance(value, torch.device):
+            here = self.device or torch.device(CPU)
+            # The results of a factory op on the CPU are made on the device of the program.
+            from_numbers = not any(map(_takes_tensor, op._schema.arguments))
+            same = value.type == here.type and value.index in (None, here.index)
+            if same or (from_numbers and value.type == CPU):
+                return None
         raise UserError(f"a program cannot say the argument {name!r} of {op}: {shown(value)}")
 
 

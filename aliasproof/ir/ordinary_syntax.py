@@ -33,7 +33,7 @@ from aliasproof.ir.printing import NO_GRAD, expression, inputs_source, statement
 from aliasproof.ir.program import Argument, Input, Instruction, Program, Ref
 from aliasproof.ir.regions import dense_strides
 from aliasproof.ir.schemas import resolve
-from aliasproof.ir.values import STATIC, clone_inputs, input_tensors
+from aliasproof.ir.values import STATIC, clone_inputs, input_tensors, storage_data
 
 # --- ordinary inputs ------------------------------------------------------------------------------
 #
@@ -60,7 +60,11 @@ def ordinary_inputs(program: Program, *, near: bool = False) -> str:
 
 def _inputs_text(program: Program, *, near: bool) -> str | None:
     """The function, or None if a buffer has no short text."""
-    buffers = _buffers(program)
+    # The storages that inputs view, as 1-d tensors of the dtypes with which they are filled.
+    buffers = {
+        index: storage_data(program, index)
+        for index in sorted({it.storage for it in program.inputs})
+    }
     texts = {index: _buffer_text(buffer) for index, buffer in buffers.items()}
     statements: list[str] = []
     values: dict[str, str] = {}
@@ -90,16 +94,6 @@ def _inputs_text(program: Program, *, near: bool) -> str | None:
     statements += [f"{name} = {value}" for name, value in values.items()] + marks
     returned = f"({names[0]},)" if len(names) == 1 else ", ".join(names) or "()"
     return "\n    ".join(("def inputs():", *statements, f"return {returned}")) + "\n"
-
-
-def _buffers(program: Program) -> dict[int, torch.Tensor]:
-    """The storages that inputs view, as 1-d tensors of the dtypes with which they are filled."""
-    buffers = {}
-    for view, tensor in zip(program.inputs, input_tensors(program), strict=True):
-        storage = program.storages[view.storage]
-        whole = torch.empty(0, dtype=storage.dtype)
-        buffers[view.storage] = whole.set_(tensor.untyped_storage(), 0, (storage.length,), (1,))
-    return dict(sorted(buffers.items()))
 
 
 def _base(views: Sequence[Input], buffer: torch.Tensor) -> tuple[str | None, list[Input]]:

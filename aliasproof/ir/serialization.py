@@ -343,27 +343,20 @@ def from_json(data: object) -> Program:
 
     Raises `UserError` that names the location of the defect.
     """
-    program = _read(Program, _without_version(data), "")
+    if isinstance(data, dict):
+        # Checked first, because another version has other keys.
+        if "version" not in data:
+            raise UserError('version: missing; write "version": 1')
+        version = _integer(data["version"], "version")
+        if version != VERSION:
+            raise UserError(
+                f"version: {shown(version)} is not known; this aliasproof reads version {VERSION}"
+            )
+        data = {key: value for key, value in data.items() if key != "version"}
+    program = _read(Program, data, "")
     validate(program)
     require_bounded(program)
     return program
-
-
-def _without_version(data: object) -> object:
-    """The same object without the key `version`, whose value is checked.
-
-    It is checked first, because another version has other keys.
-    """
-    if not isinstance(data, dict):
-        return data
-    if "version" not in data:
-        raise UserError('version: missing; write "version": 1')
-    version = _integer(data["version"], "version")
-    if version != VERSION:
-        raise UserError(
-            f"version: {shown(version)} is not known; this aliasproof reads version {VERSION}"
-        )
-    return {key: value for key, value in data.items() if key != "version"}
 
 
 def _keyword_arguments(data: object, location: str) -> tuple[tuple[str, Argument], ...]:
