@@ -208,7 +208,6 @@ AOT = Target(
     summary="AOTAutograd, inference, input mutations kept in the graph, run in eager",
     contract=CONTRACT,
     build=functools.partial(build, keep_input_mutations=True),
-    recipe=recipe(keep_input_mutations=True),
     traced_recipe=functools.partial(recipe, keep_input_mutations=True),
     variants=VARIANTS,
     # Both functionalize with the same C++ (FunctionalTensorWrapper, FunctionalInverses).
@@ -220,7 +219,6 @@ AOT_EPILOGUE = Target(
     summary="AOTAutograd, inference, input mutations applied by its runtime wrapper, run in eager",
     contract=CONTRACT,
     build=functools.partial(build, keep_input_mutations=False),
-    recipe=recipe(keep_input_mutations=False),
     traced_recipe=functools.partial(recipe, keep_input_mutations=False),
     variants=VARIANTS,
     after=AOT,

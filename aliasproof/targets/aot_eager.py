@@ -82,7 +82,6 @@ TARGET = Target(
     summary='torch.compile(backend="aot_eager"): AOTAutograd behind Dynamo, run in eager',
     contract=CONTRACT,
     build=build,
-    recipe=recipe(),
     traced_recipe=recipe,
     variants=(DECOMPOSE, SYMBOLIC, *GUARDED, *CONTROL_FLOW),
     after=aot.AOT,

@@ -206,7 +206,6 @@ TARGET = Target(
     summary='torch.compile(backend="eager"): the graph that Dynamo captures, run in eager',
     contract=CONTRACT,
     build=build,
-    recipe=recipe(),
     traced_recipe=recipe,
     variants=(SYMBOLIC, *GUARDED, *CONTROL_FLOW),
     backend="eager",

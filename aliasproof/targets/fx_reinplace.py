@@ -56,7 +56,6 @@ TARGET = Target(
         ),
     ),
     build=build,
-    recipe=recipe(),
     traced_recipe=recipe,
     variants=(DECOMPOSE, SYMBOLIC, KEPT_OUTPUTS),
     cost=2,

@@ -251,7 +251,6 @@ TARGET = Target(
     summary="torch.compile as it is by default: Inductor with generated code",
     contract=CONTRACT,
     build=build,
-    recipe=recipe(),
     traced_recipe=recipe,
     has_settings=True,
     variants=(

@@ -265,7 +265,6 @@ TARGET = Target(
     summary="all joint and post-grad passes of Inductor, the graph run in eager",
     contract=CONTRACT,
     build=build,
-    recipe=recipe(),
     traced_recipe=recipe,
     has_settings=True,
     variants=(

@@ -121,7 +121,6 @@ TARGET = Target(
     summary="AOTAutograd, then the reinplacing pass of Inductor alone, run in eager",
     contract=CONTRACT,
     build=build,
-    recipe=recipe(),
     traced_recipe=recipe,
     variants=(DECOMPOSE, SYMBOLIC, *GRADS, KEPT_OUTPUTS),
     after=aot.AOT,

@@ -256,7 +256,6 @@ def _target(
         summary=summary,
         contract=CONTRACT,
         build=functools.partial(build, options=options),
-        recipe=recipe(options=options),
         traced_recipe=functools.partial(recipe, options=options),
         variants=VARIANTS,
         excused=False,

@@ -218,7 +218,8 @@ class Target:
 
     `variants` are those that the target takes, in the order in which a name lists them. If some of
     them change how it traces, `build` takes a `Tracing` as well, and `traced_recipe` maps that to a
-    recipe. `has_settings` says whether the target takes settings of `torch._inductor.config`, too.
+    recipe; then `recipe` need not be given. `has_settings` says whether the target takes settings
+    of `torch._inductor.config`, too.
 
     A target in a variant is a target, too. `varies` are the targets with one variant less.
     `conditions` change the function and its inputs before anything runs, eager included. If they
@@ -240,7 +241,7 @@ class Target:
     summary: str
     contract: Contract
     build: Callable[..., Build]
-    recipe: str
+    recipe: str = ""
     after: Target | None = None
     layer: Target | None = None
     varies: tuple[Target, ...] = ()
@@ -259,6 +260,10 @@ class Target:
     generates_code: bool = False
     left_out: frozenset[str] = frozenset()
     favored: frozenset[str] = frozenset()
+
+    def __post_init__(self) -> None:
+        if self.traced_recipe is not None and not self.recipe:
+            object.__setattr__(self, "recipe", self.traced_recipe(PLAIN))
 
     def unavailable(self) -> str | None:
         """Why the target cannot run on this machine, and what to install; None if it can."""

@@ -144,7 +144,6 @@ TARGET = Target(
     summary="make_fx(torch.func.functionalize(f)), run in eager",
     contract=CONTRACT,
     build=build,
-    recipe=recipe(),
     traced_recipe=recipe,
     variants=(DECOMPOSE, SYMBOLIC, CAPTURED, KEPT_OUTPUTS),
 )

@@ -245,31 +245,27 @@ def _of_value(value: object, code: CodeName, imported: Import) -> Target:
         yours = f"your target `{code.attribute}`"
         return replace(user_code, name=code.name, variants=(), has_settings=False, yours=yours)
     if isinstance(user_code, UserPass):
-        recipe = functools.partial(_recipe_of_pass, user_code, imported)
         return Target(
             name=code.name,
             summary=f"AOTAutograd's graphs through your pass {code.source}, run in eager",
             contract=replace(aot_eager.CONTRACT, waivers=(*aot.CONTRACT.waivers, OTHER_ARITHMETIC)),
             build=functools.partial(_build_pass, user_code),
-            recipe=recipe(PLAIN),
             after=aot.AOT,
             layer=aot_eager.TARGET,
-            traced_recipe=recipe,
+            traced_recipe=functools.partial(_recipe_of_pass, user_code, imported),
             variants=PASS_VARIANTS,
             backend=functools.partial(_run_backend, user_code),
             yours=f"{YOUR_PASS} `{user_code.__name__}`",
         )
-    recipe = functools.partial(_recipe_of_backend, imported)
     return Target(
         name=code.name,
         summary=f"torch.compile(backend=...) with your backend {code.source}",
         # It may use AOTAutograd, whose documented limits are not the backend's fault.
         contract=aot_eager.CONTRACT,
         build=functools.partial(_build_backend, user_code),
-        recipe=recipe(PLAIN),
         after=dynamo.TARGET,
         layer=aot_eager.TARGET,
-        traced_recipe=recipe,
+        traced_recipe=functools.partial(_recipe_of_backend, imported),
         variants=BACKEND_VARIANTS,
         backend=user_code,
         yours=f"{YOUR_BACKEND} `{user_code.__name__}`",

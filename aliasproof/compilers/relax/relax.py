@@ -87,7 +87,7 @@ def build(
     from tvm import relax  # noqa: PLC0415
 
     from aliasproof.compilers.relax.relax_capture import captured  # noqa: PLC0415
-    from aliasproof.compilers.relax.relax_graph import graph_of  # noqa: PLC0415
+    from aliasproof.compilers.relax.relax_graph import graph_of, machine_of  # noqa: PLC0415
 
     written = replace(spelling(), by_functions=by_functions)
     function_of_values = captured(function, inputs, written)
@@ -95,9 +95,6 @@ def build(
     for name in (IN_PLACE, *passes):
         after = getattr(relax.transform, name)()(after)
     if by_machine:
-        # Imported here, since the graph needs no compiler.
-        from aliasproof.compilers.relax.relax_machine import machine_of  # noqa: PLC0415
-
         return Build(machine_of(after, function_of_values), [], MACHINE)
     graph = graph_of(after, before, function_of_values, len(inputs))
     opaque = CONSTANTS if any(True for _ in graph.buffers()) else None

@@ -5,6 +5,8 @@
 - A call that the VM turns into a view is a view: "reshape-like" operators, which keep the elements
   of their operand in the same order (`RewriteDataflowReshape`).
 - All other operators return fresh, dense tensors.
+
+The virtual machine of TVM runs the same function for the targets with a machine.
 """
 
 from __future__ import annotations
@@ -12,12 +14,15 @@ from __future__ import annotations
 import functools
 import itertools
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import torch
 import tvm
+import tvm_ffi
 from torch import fx
+from torch.utils._pytree import tree_leaves
+from torch.utils.dlpack import from_dlpack
 from tvm import relax
 
 from aliasproof.compilers.relax.relax_capture import Captured
@@ -96,7 +101,7 @@ class GraphOfRelax:
             field: Made = fields[value.index]
             return field
         if isinstance(value, tvm.ir.GenericConst):
-            return self.attribute(torch.utils.dlpack.from_dlpack(value.value))
+            return self.attribute(from_dlpack(value.value))
         if not isinstance(value, relax.Call):
             raise InternalError(f"no graph has the expression {value} of Relax")
         if isinstance(value.op, tvm.ir.GlobalVar):
@@ -157,7 +162,7 @@ class GraphOfRelax:
         return self.call(_ELEMENTWISE[name], *given)
 
     def number(self, value: Any) -> float:
-        return self.lines.numbers[torch.utils.dlpack.from_dlpack(value.value).data_ptr()][0]
+        return self.lines.numbers[from_dlpack(value.value).data_ptr()][0]
 
     def in_place(self, call: Any, before: Any) -> Made:
         """A kernel that computes into one of its operands, which is its result.
@@ -206,3 +211,54 @@ def graph_of(module: Any, before: Any, captured: Captured, inputs: int) -> fx.Gr
     given = [graph.placeholder(f"x{index}") for index in range(inputs)]
     graph.output(captured.run(main, given, relax_graph.call))
     return fx.GraphModule(relax_graph.root, graph)
+
+
+# --- the virtual machine of TVM, with kernels that LLVM compiles ----------------------------------
+
+
+def run_by_machine(module: Any) -> Callable[[Sequence[torch.Tensor]], list[torch.Tensor]]:
+    """The function `main` of a module, compiled. It shares memory with its arguments."""
+    compiled = tvm.compile(module, tvm.target.Target("llvm"))
+    machine = relax.VirtualMachine(compiled, tvm.cpu())
+
+    def run(arguments: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        given = map(tvm.runtime.from_dlpack, arguments)
+        return list(map(from_dlpack, machine["main"](*given)))
+
+    return run
+
+
+def machine_of(module: Any, captured: Captured) -> Callable[..., object]:
+    """The function, with the writes into its inputs that Relax returns as values."""
+    # The machine looks up packed functions when it is made, so their names may be reused later.
+    for name, call in captured.lines.opaque.items():
+        for named, packed in ((name, run_packed), (name + IN_PLACE, run_in_place)):
+            tvm_ffi.register_global_func(named, functools.partial(packed, call), override=True)
+    machine, constants = run_by_machine(module), captured.lines.given
+
+    def main(arguments: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        return machine([*arguments, *constants])
+
+    return lambda *inputs: captured.run(main, inputs, lambda op, *args: op(*args))
+
+
+def run_packed(call: OpaqueCall, *tensors: Any) -> None:
+    """Run the ATen call of a packed function; the last tensors receive its results."""
+    given = list(map(from_dlpack, tensors))
+    operands = [it.clone() for it in given[: call.operands]]
+    returned = tree_leaves(called(call, operands))
+    made = [*(operands[i] for i in call.written), *(returned[i] for i in call.results)]
+    for out, value in zip(given[call.operands :], made, strict=True):
+        out.copy_(value)
+
+
+def run_in_place(call: OpaqueCall, *tensors: Any) -> Any:
+    """Run the ATen call of a packed function, and return the tensor that it wrote."""
+    called(call, list(map(from_dlpack, tensors)))
+    return tensors[call.written[0]]
+
+
+def called(call: OpaqueCall, operands: Sequence[torch.Tensor]) -> object:
+    """The result of the ATen call for these operands."""
+    args, kwargs = call.arguments(operands)
+    return call.op(*args, **kwargs)

@@ -53,8 +53,8 @@ def build(function: Function, inputs: Sequence[torch.Tensor], *, decomposed: boo
     from torch.export import export as exported  # noqa: PLC0415 - takes two seconds
     from tvm.relax.frontend.torch import from_exported_program  # noqa: PLC0415 - may not be there
 
+    from aliasproof.compilers.relax.relax_graph import run_by_machine  # noqa: PLC0415
     from aliasproof.compilers.relax.relax_lines import require_dtype  # noqa: PLC0415 - imports TVM
-    from aliasproof.compilers.relax.relax_machine import run_by_machine  # noqa: PLC0415
 
     program = exported(FunctionModule(function), tuple(inputs))
     for value in tree_leaves([node.meta.get("val") for node in program.graph.nodes]):
