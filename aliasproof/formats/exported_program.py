@@ -11,7 +11,7 @@ import json
 import stat
 import zipfile
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,15 +20,13 @@ import torch
 from torch import fx
 from torch._export.serde.schema import MemoryFormat, ScalarType
 
+from aliasproof.formats.printed_graph import MOST_BYTES, FilledStorages, GraphOfFile
 from aliasproof.formats.stored_graph import graph_from_json
 from aliasproof.ir.errors import UserError, shown
-from aliasproof.ir.program import Storage
 from aliasproof.ir.regions import reach
 from aliasproof.ir.serialization import dtype_name
 from aliasproof.ir.stored_text import MOST_BYTES as LONGEST_JSON
-from aliasproof.ir.values import fill
 
-MOST_BYTES = 2**32  # of one storage
 # By the numbers in the schema.
 _DTYPES = {
     ScalarType.BYTE.value: torch.uint8,
@@ -59,17 +57,10 @@ _MUTATIONS = ("buffer_mutation", "parameter_mutation", "user_input_mutation")
 _WEIGHTS = ("parameter", "buffer", "tensor_constant")
 
 
-@dataclass(frozen=True, slots=True)
-class ExportedGraph:
-    """A graph with inputs: the weights first. Notes say what the file does not keep."""
+def read_exported(path: Path) -> GraphOfFile:
+    """Read the only model in a file, with its weights as the first inputs.
 
-    module: fx.GraphModule
-    inputs: Sequence[torch.Tensor | float]
-    notes: tuple[str, ...]
-
-
-def read_exported(path: Path) -> ExportedGraph:
-    """Read the only model in a file. Nothing is executed or unpickled.
+    Nothing is executed or unpickled.
 
     Raises `UserError` for any other file, and for a model that a graph cannot express.
     """
@@ -94,13 +85,13 @@ class _ArchiveReader:
     """
 
     archive: zipfile.ZipFile
-    filled: int = 0
+    filled: FilledStorages = field(default_factory=FilledStorages)
     without_bytes: list[str] = field(default_factory=list)
     symbols: dict[str, int] = field(default_factory=dict)
     numbers: dict[str, int] = field(default_factory=dict)
     _storages: dict[str, torch.UntypedStorage] = field(default_factory=dict)
 
-    def read(self) -> ExportedGraph:
+    def read(self) -> GraphOfFile:
         models = [it for it in self.archive.namelist() if "/models/" in it and it.endswith(".json")]
         if not models:
             older = any(
@@ -133,7 +124,7 @@ class _ArchiveReader:
 
     # --- the graph --------------------------------------------------------------------------------
 
-    def _graph(self, graph: Any, signature: Any, weights: Mapping[str, Any]) -> ExportedGraph:
+    def _graph(self, graph: Any, signature: Any, weights: Mapping[str, Any]) -> GraphOfFile:
         self.numbers = {name: self._size(it) for name, it in graph["sym_int_values"].items()}
         nodes: list[dict[str, Any]] = []
         inputs: list[torch.Tensor | float] = []
@@ -149,7 +140,7 @@ class _ArchiveReader:
             nodes += _calls(node)
         nodes += _outputs(graph["outputs"], signature["output_specs"], places)
         made = graph_from_json(nodes, "graph", {})
-        return ExportedGraph(fx.GraphModule(torch.nn.Module(), made), inputs, self._notes())
+        return GraphOfFile(fx.GraphModule(torch.nn.Module(), made), inputs, self._notes())
 
     def _input(
         self, argument: Any, spec: Any, weights: Mapping[str, Any], layouts: Any, places: Any
@@ -207,11 +198,7 @@ class _ArchiveReader:
 
     def _filled_tensor(self, meta: Any) -> torch.Tensor:
         dtype, sizes, strides, offset = self._layout(meta)
-        length = offset + reach(sizes, strides)
-        if length * dtype.itemsize > MOST_BYTES:
-            raise UserError(f"an input has {length} elements, which is too large")
-        self.filled += 1
-        storage = fill(Storage(dtype, length), self.filled, 0).untyped_storage()
+        storage = self.filled.of(dtype, offset + reach(sizes, strides))
         return torch.empty(0, dtype=dtype).set_(storage, offset, sizes, strides)
 
     def _weight(self, name: str, entry: Any, meta: Any) -> torch.Tensor:

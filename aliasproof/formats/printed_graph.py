@@ -321,15 +321,29 @@ _LOAD_ARGS = re.compile(r"^def load_args\(reader\):\n(?:[ \t]+.*\n|\s*\n)+", re.
 
 
 @dataclass(frozen=True, slots=True)
-class PrintedGraph:
-    """A graph with inputs, and notes on properties that are not in its text."""
+class GraphOfFile:
+    """A graph with inputs, and notes on properties that are not in its file."""
 
     module: fx.GraphModule
-    inputs: Sequence[torch.Tensor | int]
+    inputs: Sequence[torch.Tensor | float]
     notes: tuple[str, ...]
 
 
-def read_printed(text: str, number: int | None = None) -> PrintedGraph:
+@dataclass(slots=True)
+class FilledStorages:
+    """Makes storages with values of the fill, which differ from storage to storage."""
+
+    made: int = 0
+
+    def of(self, dtype: torch.dtype, length: int) -> torch.UntypedStorage:
+        """Raises `UserError` for a storage that is too large."""
+        if length * dtype.itemsize > MOST_BYTES:
+            raise UserError(f"an input has {length} elements, which is too large")
+        self.made += 1
+        return fill(Storage(dtype, length), self.made, 0).untyped_storage()
+
+
+def read_printed(text: str, number: int | None = None) -> GraphOfFile:
     """The graph with that number in a text, counted from 1; the only one without a number.
 
     Raises `UserError` if there is none or are several, and for text that cannot be read.
@@ -350,7 +364,7 @@ def read_printed(text: str, number: int | None = None) -> PrintedGraph:
             root.register_buffer(name, inputs.tensor(name, annotation))
     except RecursionError as error:
         raise UserError("the text nests too deep") from error
-    return PrintedGraph(fx.GraphModule(root, graph), values, tuple(inputs.notes(attributes)))
+    return GraphOfFile(fx.GraphModule(root, graph), values, tuple(inputs.notes(attributes)))
 
 
 def is_printed(text: str, function: str) -> bool:
@@ -408,10 +422,10 @@ class _TextInputs:
     """Makes inputs, from annotations or from the statements of `load_args`."""
 
     statements: list[Any]
-    storages: dict[str, torch.Tensor] = field(default_factory=dict)
+    storages: dict[str, torch.UntypedStorage] = field(default_factory=dict)
     devices: set[str] = field(default_factory=set)
     sizes: _SymbolicSizes = field(default_factory=_SymbolicSizes)
-    made: int = 0
+    filled: FilledStorages = field(default_factory=FilledStorages)
 
     def of(self, parameter: ast.arg) -> torch.Tensor | int:
         """The input of a parameter. Raises `UserError` if the text does not describe it."""
@@ -439,14 +453,8 @@ class _TextInputs:
             raise UserError(f"input {name}: {shown(annotation)} has not as many strides as sizes")
         self.devices.add((match[4] or "cpu").partition(":")[0])
         dtype = _DTYPES[match[1]]
-        storage = self._filled(dtype, reach(sizes, strides)).untyped_storage()
+        storage = self.filled.of(dtype, reach(sizes, strides))
         return torch.empty(0, dtype=dtype).set_(storage, 0, sizes, strides)
-
-    def _filled(self, dtype: torch.dtype, length: int) -> torch.Tensor:
-        if length * dtype.itemsize > MOST_BYTES:
-            raise UserError(f"an input has {length} elements, which is too large")
-        self.made += 1
-        return fill(Storage(dtype, length), self.made, 0)
 
     # --- load_args --------------------------------------------------------------------------------
 
@@ -474,7 +482,7 @@ class _TextInputs:
         device = named.get("device")
         self.devices.add("cuda" if device is not None and "cuda" in ast.unparse(device) else "cpu")
         nbytes = self._number(call.args[1])
-        self.storages[name] = self._filled(dtype, -(-nbytes // dtype.itemsize))
+        self.storages[name] = self.filled.of(dtype, -(-nbytes // dtype.itemsize))
 
     def _view(self, name: str, call: ast.Call) -> torch.Tensor:
         storage = self.storages[ast.unparse(call.args[0])]
@@ -484,10 +492,9 @@ class _TextInputs:
         named = {it.arg: it.value for it in call.keywords}
         dtype = _dtype(named.get("dtype")) or torch.float32
         offset = self._number(named["storage_offset"]) if "storage_offset" in named else 0
-        if (offset + reach(sizes, strides)) * dtype.itemsize > storage.untyped_storage().nbytes():
+        if (offset + reach(sizes, strides)) * dtype.itemsize > storage.nbytes():
             raise UserError(f"load_args: input {name} ends outside of its storage")
-        whole = storage.untyped_storage()
-        return torch.empty(0, dtype=dtype).set_(whole, offset, sizes, strides)
+        return torch.empty(0, dtype=dtype).set_(storage, offset, sizes, strides)
 
     def _number(self, node: ast.expr) -> int:
         return int(self.sizes.of(ast.unparse(node)))
@@ -495,7 +502,7 @@ class _TextInputs:
     def notes(self, attributes: dict[str, str]) -> list[str]:
         """Notes on properties that the text leaves open."""
         notes = ["a text has no values, so inputs have those of the fill"]
-        if not self.storages and self.made > 1:
+        if not self.storages and self.filled.made > 1:
             notes.append("the text does not say which inputs share a storage, so none do")
         if self.sizes.symbols:
             chosen = (f"{name} = {size}" for name, size in self.sizes.symbols.items())

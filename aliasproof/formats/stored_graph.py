@@ -25,6 +25,7 @@ from aliasproof.formats.graph_ops import (
     require_method,
 )
 from aliasproof.ir.errors import UserError, shown
+from aliasproof.ir.regions import reach
 from aliasproof.ir.serialization import DTYPE_BY_NAME, SPECIAL_FLOATS, dtype_name
 from aliasproof.ir.stored_text import read_text
 from aliasproof.ir.values import STATIC, bytes_of
@@ -408,8 +409,7 @@ def _dense(fields: Mapping[str, Any], where: str, storages: Sequence[torch.Tenso
     offset = _integers([fields["offset"]], f"{where}.offset")[0]
     if len(place[0]) != len(place[1]):
         raise UserError(f"{where}: there are {len(place[0])} sizes and {len(place[1])} strides")
-    last = sum((size - 1) * step for size, step in zip(*place, strict=True))
-    end = 0 if 0 in place[0] else (offset + last + 1) * dtype.itemsize
+    end = 0 if 0 in place[0] else (offset + reach(*place)) * dtype.itemsize
     storage = storages[number]
     if end > storage.numel():
         raise UserError(f"{where}: ends at byte {end} of a storage with {storage.numel()}")

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from math import gcd
+from math import gcd, prod
 
 import numpy as np
 import numpy.typing as npt
@@ -89,10 +89,7 @@ class Region:
     @property
     def numel(self) -> int:
         """The number of elements, including those that share bytes with another."""
-        count = 1
-        for size in self.sizes:
-            count *= size
-        return count
+        return prod(self.sizes)
 
     @property
     def interval(self) -> tuple[int, int]:

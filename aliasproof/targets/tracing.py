@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, TypeAlias
 
 import torch
@@ -34,14 +34,7 @@ class Tracing:
 
     def __or__(self, other: Tracing) -> Tracing:
         """The union of both."""
-        return Tracing(
-            self.decompose or other.decompose,
-            self.symbolic or other.symbolic,
-            {**self.config, **other.config},
-            self.called or other.called,
-            self.guarded or other.guarded,
-            self.options | other.options,
-        )
+        return Tracing(*(getattr(self, it.name) | getattr(other, it.name) for it in fields(self)))
 
     @property
     def table(self) -> dict[Any, Callable[..., Any]] | None:

@@ -17,6 +17,7 @@ import torch
 from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
+from tvm.relax import op as R
 
 from aliasproof.compilers.relax.relax_forms import FORMS, VIEWS, CapturedCall, opaque_line
 from aliasproof.compilers.relax.relax_lines import Lines, RelaxParameter, Value, require_dtype
@@ -231,8 +232,8 @@ class Capture(TorchDispatchMode):
             like = torch.empty(layout.sizes, dtype=contents.dtype, device="meta")
             return self._by_layout(aten.as_strided.default, layout, like, vector)
         if layout.numel != contents.length:
-            end = layout.offset + layout.numel
-            vector = self.lines.sliced(vector, layout.offset, end)
+            start, end = layout.offset, layout.offset + layout.numel
+            vector = self.lines.add(lambda it: R.strided_slice(it, [0], [start], [end]), vector)
         return self.lines.reshaped(vector, layout.sizes)
 
     def _by_layout(
@@ -266,7 +267,11 @@ class Capture(TorchDispatchMode):
         if len({it.untyped_storage()._cdata for it in written}) != len(written):
             raise Rejected("a call writes two tensors on one storage")
         indexed = [(i, it) for i, it in enumerate(tree_leaves(result)) if it is not None]
-        results = [require_tensor(call.op, it) for _, it in indexed]
+        results = [it for _, it in indexed]
+        for it in results:
+            if not isinstance(it, torch.Tensor):
+                raise Rejected(f"{call.op} gives no tensor")
+            require_dtype(it.dtype)
         self.kept += results
         if torch.Tag.inplace_view in call.op.tags:
             return
@@ -300,14 +305,6 @@ class Capture(TorchDispatchMode):
                 values.append(value)
                 epilogue.append((index, length))
         return Captured(self.lines, self.parameters, values, self.prologue, epilogue, returns_one)
-
-
-def require_tensor(op: OpOverload, result: Any) -> torch.Tensor:
-    """A result of a call. Raises `Rejected` if Relax has no such value."""
-    if not isinstance(result, torch.Tensor):
-        raise Rejected(f"{op} gives no tensor")
-    require_dtype(result.dtype)
-    return result
 
 
 def require_captured(op: OpOverload, args: Sequence[Any]) -> None:

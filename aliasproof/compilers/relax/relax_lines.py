@@ -67,14 +67,6 @@ MOVES: dict[str, Callable[[Any, list[int]], tuple[Any, list[Any]]]] = {
 NEUTRAL = {"multiply": 1, "divide": 1, "add": 0, "subtract": 0}
 
 
-def copies_operand(name: str, call: Any) -> bool:
-    """Whether the call has a number that changes nothing, such as `x * 1`."""
-    number = getattr(call.args[-1], "value", None)
-    if name not in NEUTRAL or number is None or len(number.shape) > 0:
-        return False
-    return bool(number.numpy() == NEUTRAL[name]) and call.args[0].ty.dtype == call.ty.dtype
-
-
 def keeps_order(name: str, call: Any, sizes: list[int]) -> bool:
     """Whether the call returns all elements of its only operand in order: a view in the VM."""
     if name in RESHAPES:
@@ -230,10 +222,6 @@ class Lines:
             raise Rejected("reshape of Relax takes a size of 0 for the size of its operand")
         return self.add(lambda it: R.reshape(it, tuple(sizes)), value)
 
-    def sliced(self, vector: Value, start: int, end: int) -> Line:
-        """Add a part of a vector."""
-        return self.add(lambda it: R.strided_slice(it, [0], [start], [end]), vector)
-
     def tuple(self, fields: Sequence[Value]) -> Line:
         """Add a tuple, as early as possible."""
         line = Line(lambda *made: relax.Tuple(list(made)), fields)
@@ -313,7 +301,10 @@ class _ModuleOfLines:
             return made
         name, made = made.op.name.removeprefix("relax."), self.builder.normalize(made)
         moves = name in MOVES and keeps_order(name, made, shape_of(made.ty))
-        if not moves and not copies_operand(name, made):
+        number = getattr(made.args[-1], "value", None)
+        if name in NEUTRAL and number is not None and not number.shape:  # such as `x * 1`
+            moves = number.numpy() == NEUTRAL[name] and made.args[0].ty.dtype == made.ty.dtype
+        if not moves:
             return made
         of = made.args[0]
         if name in ("concat", "stack"):
