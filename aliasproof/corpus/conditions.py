@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import functools
 import keyword
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
 import torch
@@ -265,7 +265,20 @@ class ComputedCall(NamedTuple):
 @functools.lru_cache(maxsize=16)
 def computed_calls(program: Program) -> tuple[ComputedCall, ...]:
     """The calls of a program, up to the first that raises."""
-    return tuple(_run(program))
+    seed_generators()
+    tensors = input_tensors(program)
+    values = {view.name: x for view, x in zip(program.inputs, tensors, strict=True)}
+    made = []
+    for instruction in program.instructions:
+        copies = clone_inputs([values[name] for name in instruction.refs])
+        read = dict(zip(instruction.refs, copies, strict=True))
+        try:
+            returned = execution.call(instruction, values)
+        except REFUSED:  # a target may accept it
+            break
+        values.update(zip(instruction.results, returned, strict=False))
+        made.append(ComputedCall(instruction, read, clone_inputs(returned)))
+    return tuple(made)
 
 
 def computes(holds: Property, *names: str) -> Condition:
@@ -273,21 +286,6 @@ def computes(holds: Property, *names: str) -> Condition:
     return lambda program: any(
         holds(made) for made in computed_calls(program) if not names or made.name in names
     )
-
-
-def _run(program: Program) -> Iterator[ComputedCall]:
-    seed_generators()
-    tensors = input_tensors(program)
-    values = {view.name: x for view, x in zip(program.inputs, tensors, strict=True)}
-    for instruction in program.instructions:
-        copies = clone_inputs([values[name] for name in instruction.refs])
-        read = dict(zip(instruction.refs, copies, strict=True))
-        try:
-            returned = execution.call(instruction, values)
-        except REFUSED:  # a target may accept it
-            return
-        values.update(zip(instruction.results, returned, strict=False))
-        yield ComputedCall(instruction, read, clone_inputs(returned))
 
 
 # --- properties of a call -------------------------------------------------------------------------

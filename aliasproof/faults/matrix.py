@@ -193,9 +193,7 @@ def row_of_target(
     """A row for any target. Programs that become the same graphs as by `right` are not judged."""
     first: dict[str, int] = {}
     number = refused = 0
-    shards = (_shard(seed * SEEDS_APART + number, rules) for number in itertools.count())
-    cases = itertools.islice(itertools.chain.from_iterable(shards), most_programs)
-    for number, prepared in enumerate(cases, 1):
+    for number, prepared in enumerate(itertools.islice(_cases(seed, rules), most_programs), 1):
         # Most programs do not show the fault, and to compare graphs costs less than to judge them.
         if right is None or _differ(prepared, target, right):
             reports = _reports(prepared, target)
@@ -288,6 +286,11 @@ class PreparedCase:
     case: Case
     eager: EagerRun
     graphs: dict[str, bytes] = field(default_factory=dict)
+
+
+def _cases(seed: int, rules: int) -> Iterator[PreparedCase]:
+    for number in itertools.count():
+        yield from _shard(seed * SEEDS_APART + number, rules)
 
 
 @functools.lru_cache(maxsize=120)  # since the next fault is tried on the same programs

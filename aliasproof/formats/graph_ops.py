@@ -95,25 +95,21 @@ def function_of_name(name: str) -> Callable[..., Any]:
             return found
         raise UserError(f"unknown operator {shown(name)}{did_you_mean(name, operators)}")
     if name.startswith(_OPS):
-        return _operator(name.removeprefix(_OPS))
+        own = name.removeprefix(_OPS)
+        if own.count(".") == 2:
+            return resolve(own)
+        namespace, _, rest = own.partition(".")
+        packet = getattr(torch.ops, namespace, None) if rest.isidentifier() else None
+        packet = getattr(packet, rest, None)
+        if not isinstance(packet, OpOverloadPacket):
+            raise UserError(f"unknown operator {shown(own)}")
+        for overload in packet.overloads():
+            resolve(f"{own}.{overload}")  # refuses operators that open files
+        return packet
     if name not in functions():
         hint = did_you_mean(name, functions())
         raise UserError(f"a stored graph may not call {shown(name)}{hint}")
     return functions()[name]
-
-
-def _operator(name: str) -> Callable[..., Any]:
-    if name.count(".") == 2:
-        return resolve(name)
-    namespace, _, rest = name.partition(".")
-    packet = (
-        getattr(getattr(torch.ops, namespace, None), rest, None) if rest.isidentifier() else None
-    )
-    if not isinstance(packet, OpOverloadPacket):
-        raise UserError(f"unknown operator {shown(name)}")
-    for overload in packet.overloads():
-        resolve(f"{name}.{overload}")  # refuses operators that open files
-    return packet
 
 
 def require_method(name: str) -> str:

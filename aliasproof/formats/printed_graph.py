@@ -10,10 +10,11 @@ from __future__ import annotations
 import ast
 import functools
 import importlib
+import itertools
 import operator
 import re
 import textwrap
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -113,29 +114,18 @@ def graph_texts(text: str) -> list[GraphText]:
         elif of_class := _CLASS.match(line):
             name = of_class[1]
         elif begins := _FORWARD.match(line):
-            code = [line, *_block(lines[number + 1 :], len(begins[1]))]
-            called = title or name or "graph"
-            graphs.append(GraphText(called, number + 1, _parsed(code, number + 1)))
+            # The lines of its body are indented deeper.
+            deeper = re.compile(rf"\s*$|{begins[1]}\s")
+            code = [line, *itertools.takewhile(deeper.match, lines[number + 1 :])]
+            try:
+                (forward,) = ast.parse(textwrap.dedent("\n".join(code))).body
+            except SyntaxError as error:
+                place = number + (error.lineno or 1)
+                raise UserError(f"line {place}: this graph is not Python: {error.msg}") from error
+            assert isinstance(forward, ast.FunctionDef)
+            graphs.append(GraphText(title or name or "graph", number + 1, forward))
             title = ""
     return graphs
-
-
-def _block(lines: list[str], indent: int) -> Iterator[str]:
-    """The lines of a body: those that are indented deeper."""
-    for line in lines:
-        if line.strip() and len(line) - len(line.lstrip()) <= indent:
-            return
-        yield line
-
-
-def _parsed(code: list[str], line: int) -> ast.FunctionDef:
-    try:
-        (forward,) = ast.parse(textwrap.dedent("\n".join(code))).body
-    except SyntaxError as error:
-        place = line + (error.lineno or 1) - 1
-        raise UserError(f"line {place}: this graph is not Python: {error.msg}") from error
-    assert isinstance(forward, ast.FunctionDef)
-    return forward
 
 
 def graph_of(text: GraphText) -> tuple[fx.Graph, dict[str, str]]:

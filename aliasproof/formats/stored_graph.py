@@ -247,7 +247,17 @@ class StoredGraph:
         file, data = folder / GRAPH, _read_json(folder)
         storages = _read_storages(folder / STORAGES, folder)
         try:
-            return _from_json(data, storages)
+            fields = _object(data, "", ("version", "about", "inputs", "graph"))
+            if (version := fields["version"]) != VERSION:
+                raise UserError(f"version: this aliasproof reads {VERSION}, not {shown(version)}")
+            about = {str(key): str(it) for key, it in _object(fields["about"], "about").items()}
+            inputs = _list(fields["inputs"], "inputs")
+            values = [_value(it, f"inputs[{index}]", storages) for index, it in enumerate(inputs)]
+            module = _module(fields["graph"], "graph", storages)
+            wanted = len(module.graph.find_nodes(op="placeholder"))
+            if wanted != len(values):
+                raise UserError(f"the graph takes {wanted} inputs, and there are {len(values)}")
+            return StoredGraph(module, values, about)
         except UserError as error:
             raise UserError(f"{file}: {error}") from error
 
@@ -302,20 +312,6 @@ def _module_to_json(module: fx.GraphModule, layouts: _Layouts) -> dict[str, Any]
             raise UserError(f"a stored graph cannot have a constant of {type(value).__name__}")
     nodes = [_node_to_json(node) for node in module.graph.nodes]
     return {"constants": constants, "graphs": graphs, "nodes": nodes}
-
-
-def _from_json(data: object, storages: Sequence[torch.Tensor]) -> StoredGraph:
-    fields = _object(data, "", ("version", "about", "inputs", "graph"))
-    if fields["version"] != VERSION:
-        raise UserError(f"version: this aliasproof reads {VERSION}, not {shown(fields['version'])}")
-    about = {str(key): str(value) for key, value in _object(fields["about"], "about").items()}
-    inputs = _list(fields["inputs"], "inputs")
-    values = [_value(it, f"inputs[{index}]", storages) for index, it in enumerate(inputs)]
-    module = _module(fields["graph"], "graph", storages)
-    wanted = len(module.graph.find_nodes(op="placeholder"))
-    if wanted != len(values):
-        raise UserError(f"the graph takes {wanted} inputs, and there are {len(values)}")
-    return StoredGraph(module, values, about)
 
 
 def _module(

@@ -52,7 +52,12 @@ def parse_source(
         raise _refusal(function, f"the inputs are {', '.join(names)}; got {shown(parameters)}")
     *body, last = function.body
     calls = [call for statement in body for call in _calls(statement)]
-    outputs = _outputs(last)
+    match last:
+        case ast.Return(value=ast.Tuple(elts=elements)):
+            outputs = tuple(map(_name, elements))
+        case _:
+            expected = "the tuple of the outputs: return (v0,) or return v0, v1"
+            raise _refusal(last, f"expected {expected}")
     instructions = tuple(call.instruction for call in calls)
     program = Program(tuple(storages), tuple(inputs), instructions, outputs, seed, fill, device)
     _check(program, calls, last.lineno)
@@ -149,13 +154,6 @@ def _call(statement: ast.stmt) -> _ParsedCall:
     return _ParsedCall(
         Instruction(_op(call.func), args, kwargs, results), statement.lineno, unpacked
     )
-
-
-def _outputs(statement: ast.stmt) -> tuple[str, ...]:
-    match statement:
-        case ast.Return(value=ast.Tuple(elts=elements)):
-            return tuple(map(_name, elements))
-    raise _refusal(statement, "expected the tuple of the outputs: return (v0,) or return v0, v1")
 
 
 def _op(node: ast.expr) -> str:

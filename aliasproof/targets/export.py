@@ -13,7 +13,6 @@ from typing import Any, cast
 
 import torch
 
-from aliasproof.eager.trace import Trace
 from aliasproof.ir.values import clone_inputs
 from aliasproof.oracles.contract import (
     Contract,
@@ -30,12 +29,6 @@ from aliasproof.oracles.stage import Stage
 from aliasproof.targets import aot, clauses
 from aliasproof.targets.target import MODULE, Build, Function, Target
 from aliasproof.targets.variants import BUFFERS, KEPT_BUFFERS
-
-
-def no_input_is_merged(trace: Trace) -> bool:
-    """Whether no input overlaps another one on a storage that is written."""
-    return not any(is_merged(trace, index) for index in range(len(trace.inputs)))
-
 
 BANS = "the docstring of aot_export_module in torch/_functorch/aot_autograd.py"
 NEW_CONTENTS = (
@@ -69,7 +62,7 @@ CONTRACT = Contract(
         Precondition(
             "mutated inputs overlap no other input",
             f"'If an input is mutated, it is not allowed to alias any other inputs' ({BANS})",
-            no_input_is_merged,
+            lambda trace: not any(is_merged(trace, it) for it in range(len(trace.inputs))),
         ),
         Precondition(
             "metadata of inputs stays",

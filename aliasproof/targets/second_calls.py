@@ -275,7 +275,11 @@ class Change:
         call = f"function(*{first})"
         if self.gradients:
             call = f"with torch.enable_grad():\n        {call}"
-        once, made = _compiled_once(plain, first)
+        made = f"compiled_once(program, {first})"
+        once = plain.strip().replace("def compiled(", "def compiled_once(") + "\n\n"
+        line = re.fullmatch(r"def compiled\(program, inputs\):\n    return (.+)", plain.strip())
+        if line is not None:  # the only statement becomes the expression
+            made, once = re.sub(r"\binputs\b", first, line[1]), ""
         return f"""
 from typing import Any
 
@@ -287,18 +291,6 @@ def compiled(program, inputs):
     {call}
     return function
 """
-
-
-def _compiled_once(plain: str, first: str) -> tuple[str, str]:
-    """The source of a recipe, and an expression that compiles for the first inputs.
-
-    A recipe of a single return statement becomes the expression, and leaves no source.
-    """
-    line = re.fullmatch(r"def compiled\(program, inputs\):\n    return (.+)", plain.strip())
-    if line is not None:
-        return "", re.sub(r"\binputs\b", first, line[1])
-    once = plain.strip().replace("def compiled(", "def compiled_once(")
-    return f"{once}\n\n", f"compiled_once(program, {first})"
 
 
 def _called_before(plain: PlainBuild, function: Function, first: Sequence[torch.Tensor]) -> Build:

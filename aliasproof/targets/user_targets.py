@@ -262,7 +262,9 @@ def _of_value(value: object, code: CodeName, imported: Import) -> Target:
         summary=f"torch.compile(backend=...) with your backend {code.source}",
         # It may use AOTAutograd, whose documented limits are not the backend's fault.
         contract=aot_eager.CONTRACT,
-        build=functools.partial(_build_backend, user_code),
+        build=lambda function, inputs, tracing=PLAIN: Build(
+            dynamo.compiled(function, user_code, tracing), [], NO_GRAPHS
+        ),
         after=dynamo.TARGET,
         layer=aot_eager.TARGET,
         traced_recipe=functools.partial(_recipe_of_backend, imported),
@@ -291,15 +293,6 @@ def _build_pass(
 def _run_backend(user_pass: UserPass, graph: fx.GraphModule, examples: Sequence[object]) -> Any:
     """The pass as a backend of `torch.compile`."""
     return aot_eager.backend(user_pass)(graph, examples)
-
-
-def _build_backend(
-    backend: UserBackend,
-    function: Function,
-    inputs: Sequence[torch.Tensor],
-    tracing: Tracing = PLAIN,
-) -> Build:
-    return Build(dynamo.compiled(function, backend, tracing), [], NO_GRAPHS)
 
 
 # --- backends for whole Python programs -----------------------------------------------------------

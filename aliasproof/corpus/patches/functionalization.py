@@ -111,14 +111,6 @@ def is_inverse_call(view: str) -> bool:
     return any(start < (frames[index] or 0) <= end for index in range(count))
 
 
-def with_strides_of(call: Call, base: Any, new: Any) -> Any:
-    """The new base with the strides of the old one, which its computation may lose."""
-    if new.shape != base.shape or new.stride() == base.stride():
-        return new
-    empty = call(aten.new_empty_strided.default, new, list(base.shape), list(base.stride()))
-    return call(aten.copy.default, empty, new)
-
-
 class _Symbol(ctypes.Structure):
     """`Dl_info` of <dlfcn.h>."""
 
@@ -236,7 +228,13 @@ def _unfold_inverse() -> Iterator[None]:
             windows = call(aten.ones_like.default, written_view, dtype=torch.int64)
             covered = call(aten.ne.Scalar, call(aten.unfold_backward.default, windows, *how), 0)
             new = call(aten.unfold_backward.default, written_view, *how)
-            return with_strides_of(call, base, call(aten.where.self, covered, new, base))
+            kept = call(aten.where.self, covered, new, base)
+            if kept.shape != base.shape or kept.stride() == base.stride():
+                return kept
+            # Its computation may lose the strides of the base.
+            layout = list(base.shape), list(base.stride())
+            empty = call(aten.new_empty_strided.default, kept, *layout)
+            return call(aten.copy.default, empty, kept)
         return NotImplemented
 
     with replaced_in_modes(inverse)():
