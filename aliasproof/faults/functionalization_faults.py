@@ -361,12 +361,12 @@ def metadata_of_results_is_not_mutated(
         _mutate_metadata(env, node, effect, identity, geometry)
 
 
-@plant(
-    instead_of,
-    "mutate_metadata",
-    "step 3 of reference_pass/epilogue.py: metadata is mutated",
-    _Epilogue,
-)
+def _at_the_end(wrong: Callable[..., Any]) -> Fault:
+    source = "step 3 of reference_pass/epilogue.py: metadata is mutated"
+    return instead_of(wrong, "mutate_metadata", source, _Epilogue)
+
+
+@plant(_at_the_end)
 def metadata_of_inputs_is_not_mutated(
     self: _Epilogue, mutated: Sequence[int], final: dict[int, fx.Node]
 ) -> None:
@@ -376,12 +376,7 @@ def metadata_of_inputs_is_not_mutated(
     )
 
 
-@plant(
-    instead_of,
-    "mutate_metadata",
-    "step 3 of reference_pass/epilogue.py: metadata is mutated",
-    _Epilogue,
-)
+@plant(_at_the_end)
 def storage_of_inputs_is_not_replaced(
     self: _Epilogue, mutated: Sequence[int], final: dict[int, fx.Node]
 ) -> None:

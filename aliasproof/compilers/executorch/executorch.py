@@ -171,8 +171,7 @@ def build(function: Function, inputs: Sequence[torch.Tensor], tracing: Tracing =
         mutated = Mutated.of(edge.exported_program())
         # Before the next step, which changes the same graph.
         meant = as_written_back(edge.exported_program(), mutated)
-        buffers = {name: place for place, name in mutated.buffers.items()}
-        lowered = edge.to_executorch(configured(tracing.options, buffers))
+        lowered = edge.to_executorch(configured(tracing.options, mutated.buffers))
         program = lowered.exported_program()
         stages = [
             Stage("edge graph", meant, functional=True),
@@ -188,7 +187,7 @@ def build(function: Function, inputs: Sequence[torch.Tensor], tracing: Tracing =
     planned = NO_INPUTS not in tracing.options
     names = exported.graph_signature.user_inputs
     written = [names.index(name) for name in mutated.inputs]
-    held = {name: exported.state_dict[name] for name in mutated.buffers.values()}
+    held = {name: exported.state_dict[name] for name in mutated.buffers}
 
     def run(*tensors: torch.Tensor) -> object:
         """Call the loaded method as an application does."""

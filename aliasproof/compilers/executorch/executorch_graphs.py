@@ -38,7 +38,7 @@ class Mutated:
     """The mutations of a program, and the names of its calls of `index_put`.
 
     `inputs` are the names of the placeholders of user inputs, in the order in which the graph
-    returns their new contents. `buffers` maps the placeholders of buffers to the buffers' names.
+    returns their new contents. `buffers` maps the names of buffers to their placeholders.
     `outputs` has for each output of the edge graph the placeholder that it is written to, or None.
     `puts` are the calls that ExecuTorch may put in place, and rename.
     """
@@ -58,7 +58,7 @@ class Mutated:
             for spec in signature.output_specs
         )
         inputs = tuple(name for name in targets if name and name in signature.user_inputs)
-        mutated = {place: name for name, place in placeholders.items() if place in targets}
+        mutated = {name: place for name, place in placeholders.items() if place in targets}
         return cls(inputs, mutated, targets, tuple(node.name for node in _puts(program.graph)))
 
 
@@ -208,7 +208,8 @@ class _Lowering:
         outputs = [fx.map_arg(value, self.values.__getitem__) for value in listed]
         # New contents of inputs are returned before the outputs; those of buffers are in their
         # memory.
-        buffers = ((name, self.placeholders[name][1]) for name in self.mutated.buffers)
+        places = self.mutated.buffers.values()
+        buffers = ((name, self.placeholders[name][1]) for name in places)
         for name, contents in (*zip(self.mutated.inputs, outputs, strict=False), *buffers):
             passed, memory = self.placeholders[name]
             if memory is not passed:

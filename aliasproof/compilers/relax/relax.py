@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from aliasproof.compilers.relax import PLUGIN
-from aliasproof.compilers.relax.relax_spelling import spelling
+from aliasproof.compilers.relax.patches import spelling
 from aliasproof.ir.program import Program
 from aliasproof.oracles.contract import (
     Contract,

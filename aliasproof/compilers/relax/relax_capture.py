@@ -19,9 +19,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from tvm.relax import op as R
 
+from aliasproof.compilers.relax.patches import Spelling
 from aliasproof.compilers.relax.relax_forms import FORMS, VIEWS, CapturedCall, opaque_line
 from aliasproof.compilers.relax.relax_lines import Lines, RelaxParameter, Value, require_dtype
-from aliasproof.compilers.relax.relax_spelling import Spelling
 from aliasproof.ir.errors import Rejected
 from aliasproof.ir.regions import Region, overlaps_itself
 from aliasproof.ir.schemas import facts

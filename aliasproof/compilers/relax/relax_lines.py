@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from tvm import relax
 from tvm.relax import op as R
 
-from aliasproof.compilers.relax.relax_spelling import Spelling
+from aliasproof.compilers.relax.patches import Spelling
 from aliasproof.ir.errors import Rejected
 
 # --- relax moves ----------------------------------------------------------------------------------

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 
 import torch
 
+from aliasproof.compilers.relax.patches import Spelling
 from aliasproof.compilers.relax.relax_capture import Captured, captured
 from aliasproof.compilers.relax.relax_lines import IN_PLACE, OpaqueCall
-from aliasproof.compilers.relax.relax_spelling import Spelling
 from aliasproof.ir.execution import ProgramFunction
 from aliasproof.ir.program import Program
 from aliasproof.ir.values import input_tensors
