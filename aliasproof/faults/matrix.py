@@ -177,9 +177,18 @@ def row_of(
 ) -> FaultRow:
     """One row of the matrix."""
     fault = fault_named(name)
-    if isinstance(fault, PythonFault):
-        return _python_row(fault, seed, most_programs, further)
-    return row_of_target(fault.target, seed, most_programs, further, fault.right, rules)
+    if not isinstance(fault, PythonFault):
+        return row_of_target(fault.target, seed, most_programs, further, fault.right, rules)
+    first: dict[str, int] = {}
+    number = 0
+    runs = filter(None, (_python_run(seed, index) for index in itertools.count()))
+    for number, (program, eager) in enumerate(itertools.islice(runs, most_programs), 1):
+        for violation in compare(program, fault.make, eager):
+            if re.search(fault.shows, violation.kind):
+                first.setdefault(violation.oracle, number)
+        if first and number >= min(first.values()) + further:
+            break
+    return FaultRow(fault.name, number, 0, first)
 
 
 def row_of_target(
@@ -204,19 +213,6 @@ def row_of_target(
         if first and number >= min(first.values()) + further:
             break
     return FaultRow(target.name, number, refused, first)
-
-
-def _python_row(fault: PythonFault, seed: int, most_programs: int, further: int) -> FaultRow:
-    first: dict[str, int] = {}
-    number = 0
-    runs = filter(None, (_python_run(seed, index) for index in itertools.count()))
-    for number, (program, eager) in enumerate(itertools.islice(runs, most_programs), 1):
-        for violation in compare(program, fault.make, eager):
-            if re.search(fault.shows, violation.kind):
-                first.setdefault(violation.oracle, number)
-        if first and number >= min(first.values()) + further:
-            break
-    return FaultRow(fault.name, number, 0, first)
 
 
 @functools.lru_cache(maxsize=1_000)  # since the next fault is tried on the same programs

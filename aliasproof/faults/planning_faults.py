@@ -230,21 +230,19 @@ def random_results_are_not_drawn(op: OpOverload) -> Facts:
 # --- a plan that is trusted -----------------------------------------------------------------------
 
 
-def _is_planned(candidate: Candidate) -> bool:
-    """True if a result would be in memory that the plan has chosen: no operand, no input."""
-    (destination, *_) = (slot.destination for slot in candidate.slots)
-    copied = (user for user in candidate.node.users if user.target is aten.copy_.default)
-    return (
-        candidate.how in (How.OUT, How.TAKEN)
-        and destination not in candidate.node.all_input_nodes
-        and all(copy.args[0] is not destination for copy in copied)
-    )
-
-
 def _trusting(condition: Condition) -> Condition:
+    """Do not ask of a result in memory that the plan has chosen: no operand, no input."""
+
     @functools.wraps(condition)
     def asked(candidate: Candidate) -> str | None:
-        return None if _is_planned(candidate) else condition(candidate)
+        (destination, *_) = (slot.destination for slot in candidate.slots)
+        copied = (user for user in candidate.node.users if user.target is aten.copy_.default)
+        planned = (
+            candidate.how in (How.OUT, How.TAKEN)
+            and destination not in candidate.node.all_input_nodes
+            and all(copy.args[0] is not destination for copy in copied)
+        )
+        return None if planned else condition(candidate)
 
     return asked
 

@@ -162,8 +162,9 @@ def in_place_call_keeps_its_metadata(graph_module: fx.GraphModule) -> None:
                 node.meta["val"] = value.clone()
 
 
-def _normalize_calls(graph_module: fx.GraphModule) -> list[tuple[fx.Node, fx.Node]]:
-    """Replace each call by one with its arguments in schema order. Pairs of new and old nodes."""
+@plant(after_reinplace, "pytorch/pytorch#120116")
+def new_nodes_have_metadata_of_their_operands(graph_module: fx.GraphModule) -> None:
+    """A pass that normalizes calls copies the metadata of each new node from its first operand."""
     pairs = []
     for node in list(graph_module.graph.nodes):
         if (
@@ -177,13 +178,7 @@ def _normalize_calls(graph_module: fx.GraphModule) -> list[tuple[fx.Node, fx.Nod
             node.replace_all_uses_with(new)
             graph_module.graph.erase_node(node)
             pairs.append((new, node))
-    return pairs
-
-
-@plant(after_reinplace, "pytorch/pytorch#120116")
-def new_nodes_have_metadata_of_their_operands(graph_module: fx.GraphModule) -> None:
-    """A pass that normalizes calls copies the metadata of each new node from its first operand."""
-    for new, old in _normalize_calls(graph_module):
+    for new, old in pairs:
         operand = next(iter(new.all_input_nodes), old)
         new.meta = copy.copy(operand.meta)
 

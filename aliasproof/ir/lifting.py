@@ -250,27 +250,23 @@ class _Recorder(TorchDispatchMode):
             )
         if key not in self._storage_numbers:
             self._storage_numbers[key] = len(self.storages)
-            self.storages.append(self._storage_with_values(tensor, name))
+            storage = _storage_of(tensor)
+            if storage.length and tensor.untyped_storage().nbytes() % tensor.dtype.itemsize == 0:
+                buffer = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
+                buffer = buffer.set_(tensor.untyped_storage(), 0, (storage.length,), (1,))
+                # Values are repeated, so one is enough for a buffer of equal values.
+                same = bool((buffer == buffer[0]).all())
+                if same or storage.length <= MOST_VALUES:
+                    storage = replace(storage, values=texts_of(buffer[:1] if same else buffer))
+                else:
+                    self._unnamed_values.append(name)
+            self.storages.append(storage)
         number = self._storage_numbers[key]
         assert number is not None
         self.inputs.append(_input_of(name, tensor, number))
         self._tensors.append(tensor)
         self._names[id(tensor)] = self._by_layout[_layout(tensor)] = name
         return name
-
-    def _storage_with_values(self, tensor: torch.Tensor, name: str) -> Storage:
-        storage = _storage_of(tensor)
-        nbytes = tensor.untyped_storage().nbytes()
-        if not storage.length or nbytes % tensor.dtype.itemsize:
-            return storage
-        buffer = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
-        buffer = buffer.set_(tensor.untyped_storage(), 0, (storage.length,), (1,))
-        # Values are repeated, so one is enough for a buffer of equal values.
-        same = bool((buffer == buffer[0]).all())
-        if not same and storage.length > MOST_VALUES:
-            self._unnamed_values.append(name)
-            return storage
-        return Storage(tensor.dtype, storage.length, texts_of(buffer[:1] if same else buffer))
 
     # --- calls ---
 

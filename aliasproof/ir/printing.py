@@ -231,7 +231,12 @@ def _arange(values: Sequence[int], dtype: torch.dtype) -> str | None:
 def _formula(buffer: torch.Tensor, index: int, seed: int) -> str | None:
     """A short expression for a long buffer, if one of the forms that `fill` uses matches it."""
     if buffer.dtype == torch.bool:
-        return _bool_formula(buffer, index, seed)
+        # `fill` computes bools from the permuted positions, which are its values for int64.
+        positions = fill(Storage(torch.int64, len(buffer)), index, seed)
+        text = _arange(positions.tolist(), torch.int64) or _modular(positions.tolist())
+        if text is None or not torch.equal((positions + index) % 3 != 0, buffer):
+            return None
+        return f"(({text} + {index}) % 3 != 0)" if index else f"({text} % 3 != 0)"
     if buffer.dtype.is_complex:
         real, imag = (_formula(part.clone(), index, seed) for part in (buffer.real, buffer.imag))
         return f"torch.complex({real}, {imag})" if real and imag else None
@@ -240,15 +245,6 @@ def _formula(buffer: torch.Tensor, index: int, seed: int) -> str | None:
     if arange or not modular:
         return arange
     return f"({modular})" if buffer.dtype == torch.int64 else f"({modular}).to({buffer.dtype})"
-
-
-def _bool_formula(buffer: torch.Tensor, index: int, seed: int) -> str | None:
-    # `fill` computes bools from the permuted positions, which are its values for int64.
-    positions = fill(Storage(torch.int64, len(buffer)), index, seed)
-    text = _arange(positions.tolist(), torch.int64) or _modular(positions.tolist())
-    if text is None or not torch.equal((positions + index) % 3 != 0, buffer):
-        return None
-    return f"(({text} + {index}) % 3 != 0)" if index else f"({text} % 3 != 0)"
 
 
 def _modular(values: Sequence[int]) -> str | None:

@@ -181,15 +181,15 @@ def special_parts(dtype: torch.dtype) -> tuple[Number, ...]:
         return tuple(dict.fromkeys(max(number, limits.min) for number in integers))
     kind = torch.finfo(dtype)
     numbers = (math.inf, kind.max, math.nan, -0.0, 1e20, -math.inf, kind.tiny, kind.min)
-    # A dtype without infinity, or without a sign, would turn these into other values.
-    return tuple(number for number in numbers if _represents(dtype, number))
-
-
-def _represents(dtype: torch.dtype, number: float) -> bool:
-    stored = torch.tensor([number], dtype=dtype).to(torch.complex128).real.item()
-    close = stored == number or math.isclose(stored, number, rel_tol=0.01)
-    same = close and math.copysign(1, stored) == math.copysign(1, number)
-    return same or (math.isnan(number) and math.isnan(stored))
+    kept = []
+    for number in numbers:
+        # A dtype without infinity, or without a sign, turns some of these into other values.
+        stored = torch.tensor([number], dtype=dtype).to(torch.complex128).real.item()
+        close = stored == number or math.isclose(stored, number, rel_tol=0.01)
+        same = close and math.copysign(1, stored) == math.copysign(1, number)
+        if same or (math.isnan(number) and math.isnan(stored)):
+            kept.append(number)
+    return tuple(kept)
 
 
 # --- values ---------------------------------------------------------------------------------------

@@ -75,21 +75,19 @@ class CapturedGraph:
         """Run the compiled function."""
         self._calls.clear()
         before = _frames_and_breaks()
-        result, run = self._run(inputs)
+        if self._compiled is None:
+            run = self._function.run_compiled(inputs, self._compiler)
+            result: object = run.outputs
+        else:
+            result = self._compiled(*inputs)
+            leaves = pytree.tree_leaves(result)
+            run = UserRun(inputs, leaves, leaves)
         compiled = tuple(now - then for now, then in zip(_frames_and_breaks(), before, strict=True))
         # Whole: one frame, no graph break. A call that compiles nothing changes nothing here.
         self._whole = self._whole if compiled == (0, 0) else compiled == (1, 0)
         self._replay = self._replay_of(run)
         self._calls.clear()  # frees the tensors that they keep alive
         return result
-
-    def _run(self, inputs: Sequence[torch.Tensor]) -> tuple[object, UserRun]:
-        if self._compiled is None:
-            run = self._function.run_compiled(inputs, self._compiler)
-            return run.outputs, run
-        result = self._compiled(*inputs)
-        leaves = pytree.tree_leaves(result)
-        return result, UserRun(inputs, leaves, leaves)
 
     def replay(self) -> Function | str:
         """The last call as a function without Dynamo; or the reason why there is none."""

@@ -10,12 +10,13 @@ import copy
 import functools
 from collections.abc import Sequence
 from dataclasses import asdict, replace
+from typing import Any
 
 import torch
 from torch import fx
 
 from aliasproof.ir.errors import Rejected
-from aliasproof.ir.execution import ProgramFunction, as_graph
+from aliasproof.ir.execution import ProgramFunction
 from aliasproof.oracles.contract import (
     Contract,
     Refusal,
@@ -109,9 +110,17 @@ def build(
     if tracing.symbolic:
         functional = functionalize(function, *inputs, views=options.views, sizes="symbolic")
     elif tracing.called:
-        return _build_by_backend(
-            untraced(function) if tracing.guarded else function, inputs, options
-        )
+        # As `torch.compile(backend="aliasproof")` does: for many calls, and with gradients.
+        # Imported here: it imports Dynamo, which takes two seconds. Plain targets do not need it.
+        from aliasproof.reference_pass.backend import aliasproof  # noqa: PLC0415
+
+        backend = functools.partial(aliasproof, options=asdict(options))
+        opaque = "the backend compiles once per layout of its inputs"
+        # A program goes to the backend as a graph, without Dynamo unless its guards are needed.
+        if isinstance(function, ProgramFunction) and not tracing.guarded:
+            graph: Any = untraced(function)
+            return Build(backend(graph, inputs), [], opaque)
+        return Build(dynamo.compiled(function, backend), [], opaque)
     else:
         functional = functionalize(untraced(function), *inputs, views=options.views)
     # Each pass changes its argument, so it gets a copy: oracles need the earlier stage.
@@ -198,25 +207,6 @@ def compiled(program, inputs):
         graph = tracer.trace(program)
     return pipeline(fx.GraphModule(tracer.root, graph), *inputs, {arguments})
 """
-
-
-def _build_by_backend(
-    function: Function, inputs: Sequence[torch.Tensor], options: PipelineOptions
-) -> Build:
-    """Compile as `torch.compile(backend="aliasproof")`: for many calls, and with gradients.
-
-    A program goes to the backend as a graph, without Dynamo unless Dynamo's guards are needed.
-    """
-    # Imported here: it imports Dynamo, which takes two seconds. Plain targets do not need it.
-    from aliasproof.reference_pass.backend import aliasproof  # noqa: PLC0415
-
-    backend = functools.partial(aliasproof, options=asdict(options))
-    if isinstance(function, ProgramFunction):
-        graph = fx.GraphModule(torch.nn.Module(), as_graph(function.program))
-        compiled = backend(graph, inputs)
-    else:
-        compiled = dynamo.compiled(function, backend)
-    return Build(compiled, [], "the backend compiles once per layout of its inputs")
 
 
 def _by_backend(variant: Variant) -> Variant:

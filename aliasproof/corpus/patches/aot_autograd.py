@@ -410,11 +410,6 @@ def cond_foreach(original: Function, branch: fx.GraphModule) -> Any:
 
     Torch assumes that each written argument is a tensor.
     """
-    return original(_with_single_writes(branch))
-
-
-def _with_single_writes(branch: fx.GraphModule) -> fx.GraphModule:
-    """The branch in which each writing `_foreach_` call is one call per written tensor."""
     changed = copy.copy(branch)
     changed.graph = copy.deepcopy(branch.graph)
     for node in list(changed.graph.nodes):
@@ -425,7 +420,7 @@ def _with_single_writes(branch: fx.GraphModule) -> fx.GraphModule:
                 for operand in operands:
                     changed.graph.call_function(aten.zero_.default, (operand,))
             changed.graph.erase_node(node)
-    return changed
+    return original(changed)
 
 
 @replaces("torch:ops.higher_order.cond.python_key_table", keys=(FunctionalTensorMode,))
