@@ -4,22 +4,16 @@ from __future__ import annotations
 
 from aliasproof.faults import (
     functionalization_faults,
-    noop_faults,
     planning_faults,
-    reinplacing_faults,
     result_preserving_faults,
+    rewriting_faults,
 )
 from aliasproof.faults.fault import Fault
 from aliasproof.faults.python_faults import PYTHON_FAULTS, PythonFault
 from aliasproof.ir.errors import UserError, did_you_mean
 
-MODULES = (
-    *(functionalization_faults, noop_faults, reinplacing_faults, planning_faults),
-    result_preserving_faults,
-)
+MODULES = (functionalization_faults, rewriting_faults, planning_faults, result_preserving_faults)
 FAULTS: dict[str, Fault] = {fault.name: fault for module in MODULES for fault in module.FAULTS}
-
-
 EVERY_FAULT: dict[str, Fault | PythonFault] = {**FAULTS, **PYTHON_FAULTS}
 
 
