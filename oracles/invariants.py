@@ -130,13 +130,6 @@ class BrokenInvariant(NamedTuple):
     evidence: Mapping[str, object]
 
 
-class Seen(NamedTuple):
-    """The input of an invariant."""
-
-    run: StageRun
-    noted: Sequence[Noted]
-
-
 @dataclass(frozen=True, slots=True)
 class Invariant:
     """An invariant: the kind of its violations, and a function that finds them.
@@ -146,7 +139,7 @@ class Invariant:
     """
 
     broken: str
-    faults: Callable[[Seen], Iterator[BrokenInvariant]]
+    faults: Callable[[StageRun], Iterator[BrokenInvariant]]
     functional: bool = False
 
     @property
@@ -161,20 +154,20 @@ class Invariant:
 # --- the graph ------------------------------------------------------------------------------------
 
 
-def ill_formed(seen: Seen) -> Iterator[BrokenInvariant]:
+def ill_formed(run: StageRun) -> Iterator[BrokenInvariant]:
     """What `Graph.lint` checks: unique names, nodes of this graph, targets that exist."""
-    if next(used_before_definition(seen), None) is not None:
+    if next(used_before_definition(run), None) is not None:
         return  # lint would report the same fault a second time
-    graph = seen.run.stage.graph.graph
+    graph = run.stage.graph.graph
     try:
         graph.lint()
     except (RuntimeError, ValueError, TypeError) as error:
         yield BrokenInvariant(next(iter(graph.nodes)), {"message": str(error)[:500]})
 
 
-def used_before_definition(seen: Seen) -> Iterator[BrokenInvariant]:
+def used_before_definition(run: StageRun) -> Iterator[BrokenInvariant]:
     defined: set[fx.Node] = set()
-    for node in seen.run.stage.graph.graph.nodes:
+    for node in run.stage.graph.graph.nodes:
         for operand in node.all_input_nodes:
             if operand not in defined:
                 yield BrokenInvariant(node, {"value": operand.name})
@@ -187,36 +180,36 @@ def used_before_definition(seen: Seen) -> Iterator[BrokenInvariant]:
 _EPILOGUE = (aten.copy_.default, aten.set_.source_Tensor, aten.resize_.default)
 
 
-def mutates(seen: Seen) -> Iterator[BrokenInvariant]:
-    for node, _ in _mutating(seen.run):
+def mutates(run: StageRun) -> Iterator[BrokenInvariant]:
+    for node, _ in _mutating(run):
         if node.target not in _EPILOGUE:
             yield BrokenInvariant(node, {"op": str(node.target)})
 
 
-def writes_elsewhere(seen: Seen) -> Iterator[BrokenInvariant]:
+def writes_elsewhere(run: StageRun) -> Iterator[BrokenInvariant]:
     """The epilogue writes to memory of no input, or changes the metadata of another tensor."""
-    for node, call in _mutating(seen.run):
+    for node, call in _mutating(run):
         for operand in call.operands if node.target in _EPILOGUE else ():
             storage = operand.location.storage
-            if operand.argument == "self" and storage not in seen.run.inputs:
-                evidence = {"storage": storage, "storages of inputs": sorted(seen.run.inputs)}
+            if operand.argument == "self" and storage not in run.inputs:
+                evidence = {"storage": storage, "storages of inputs": sorted(run.inputs)}
                 yield BrokenInvariant(node, evidence)
 
 
-def computes_late(seen: Seen) -> Iterator[BrokenInvariant]:
+def computes_late(run: StageRun) -> Iterator[BrokenInvariant]:
     """A call after the start of the epilogue that computes, so is more than a view."""
     begun: fx.Node | None = None
-    for node in seen.run.nodes:
+    for node in run.nodes:
         if node.node.target in _EPILOGUE:
             begun = begun or node.node
         elif begun is not None and node.call is not None and node.new_locations:
             yield BrokenInvariant(node.node, {"epilogue begins with": begun.name})
 
 
-def reads_late(seen: Seen) -> Iterator[BrokenInvariant]:
+def reads_late(run: StageRun) -> Iterator[BrokenInvariant]:
     """A read of bytes that the epilogue has overwritten; returning them does not count."""
     written: list[tuple[fx.Node, Operand]] = []
-    for node in seen.run.nodes:
+    for node in run.nodes:
         call = node.call
         if call is None:
             continue
@@ -244,22 +237,22 @@ def _mutating(run: StageRun) -> Iterator[tuple[fx.Node, NodeCall]]:
 # --- metadata -------------------------------------------------------------------------------------
 
 
-def missing(seen: Seen) -> Iterator[BrokenInvariant]:
+def missing(run: StageRun) -> Iterator[BrokenInvariant]:
     """A value without metadata, in a graph where other values have metadata."""
-    if not any("val" in node.node.meta for node in seen.run.nodes):
+    if not any("val" in node.node.meta for node in run.nodes):
         return
-    for node in seen.run.nodes:
+    for node in run.nodes:
         if node.node.op != "output" and node.locations and "val" not in node.node.meta:
             yield BrokenInvariant(node.node, {"op": str(node.node.target)})
 
 
-def miscounts(seen: Seen) -> Iterator[BrokenInvariant]:
+def miscounts(run: StageRun) -> Iterator[BrokenInvariant]:
     """The value has another number of tensors than its metadata.
 
     A kernel may return None for a result that nobody uses.
     """
-    raised = seen.run.error[0] if seen.run.error is not None else None
-    for node in seen.run.nodes:
+    raised = run.error[0] if run.error is not None else None
+    for node in run.nodes:
         meta = node.node.meta.get("val")
         if meta is None or node.node.op == "output" or node.node is raised:
             continue
@@ -271,14 +264,14 @@ def miscounts(seen: Seen) -> Iterator[BrokenInvariant]:
 
 def untrue(
     differs: Differs, *, on_storages: bool = False
-) -> Callable[[Seen], Iterator[BrokenInvariant]]:
+) -> Callable[[StageRun], Iterator[BrokenInvariant]]:
     """Metadata that differs from the run.
 
     With `on_storages`, the property is checked only in metadata with a valid storage.
     """
 
-    def faults(seen: Seen) -> Iterator[BrokenInvariant]:
-        for tensor in seen.noted:
+    def faults(run: StageRun) -> Iterator[BrokenInvariant]:
+        for tensor in noted_tensors(run):
             if on_storages and not tensor.knows_storage:
                 continue
             difference = differs(tensor.meta, tensor.location)
@@ -289,13 +282,13 @@ def untrue(
     return faults
 
 
-def shares(*, as_noted: bool) -> Callable[[Seen], Iterator[BrokenInvariant]]:
+def shares(*, as_noted: bool) -> Callable[[StageRun], Iterator[BrokenInvariant]]:
     """Values that share a storage in the run and not in metadata; if `as_noted`, the reverse."""
 
-    def faults(seen: Seen) -> Iterator[BrokenInvariant]:
+    def faults(run: StageRun) -> Iterator[BrokenInvariant]:
         first_in: dict[int, tuple[int, fx.Node]] = {}
         reported: set[tuple[int, int]] = set()
-        for node, fake, real in _storages(seen):
+        for node, fake, real in _storages(run):
             shared, other = (fake, real) if as_noted else (real, fake)
             first, sharer = first_in.setdefault(shared, (other, node))
             if first != other and (fake, real) not in reported:
@@ -307,13 +300,13 @@ def shares(*, as_noted: bool) -> Callable[[Seen], Iterator[BrokenInvariant]]:
     return faults
 
 
-def _storages(seen: Seen) -> Iterator[tuple[fx.Node, int, int]]:
+def _storages(run: StageRun) -> Iterator[tuple[fx.Node, int, int]]:
     """Each tensor's node, its storage in the metadata, and the number of its storage in the run.
 
     Leaves out tensors without elements: they have no byte to share, and their fakes often have a
     storage of their own, also in torch's cache of fake results.
     """
-    for tensor in seen.noted:
+    for tensor in noted_tensors(run):
         if tensor.knows_storage and 0 not in tensor.location.sizes:
             yield tensor.node, tensor.meta.untyped_storage()._cdata, tensor.location.storage
 
@@ -365,12 +358,11 @@ def judge(contract: Contract, stages: Sequence[StageRun], trace: Trace) -> Repor
 
 def judge_stage(run: StageRun, invariants: Sequence[Invariant] = INVARIANTS) -> Report:
     """Judge one stage. If its run raised, the rest is unknown."""
-    seen = Seen(run, noted_tensors(run))
     violations = [
         Violation("invariants", invariant.broken, run.name(fault.node), fault.evidence)
         for invariant in invariants
         if run.stage.functional or not invariant.functional
-        for fault in invariant.faults(seen)
+        for fault in invariant.faults(run)
     ]
     if run.error is None or violations:
         return report_of(violations)

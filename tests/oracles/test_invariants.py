@@ -20,10 +20,10 @@ from aliasproof.ir.errors import Rejected
 from aliasproof.ir.execution import ProgramFunction
 from aliasproof.ir.schemas import facts
 from aliasproof.ir.values import input_tensors
-from aliasproof.oracles.invariants import INVARIANTS, BrokenInvariant, Invariant, Seen, judge_stage
+from aliasproof.oracles.invariants import INVARIANTS, BrokenInvariant, Invariant, judge_stage
 from aliasproof.oracles.observation import observe_eager
 from aliasproof.oracles.stage import Stage
-from aliasproof.oracles.stage_run import describe, run_stage
+from aliasproof.oracles.stage_run import StageRun, describe, run_stage
 from aliasproof.oracles.verdict import HOLDS, Report, Verdict
 from aliasproof.targets.registry import TARGETS
 from tests.oracles import scenes
@@ -31,9 +31,9 @@ from tests.oracles import scenes
 aten = torch.ops.aten
 
 
-def dead_calls(seen: Seen) -> Iterator[BrokenInvariant]:
+def dead_calls(run: StageRun) -> Iterator[BrokenInvariant]:
     """A dead call: it has no effect, and nobody uses its value."""
-    for node in (node.node for node in seen.run.nodes):
+    for node in (node.node for node in run.nodes):
         if not node.users and node.op == "call_function" and has_no_effect(node.target):
             yield BrokenInvariant(node, {})
 
