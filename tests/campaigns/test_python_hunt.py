@@ -182,6 +182,26 @@ def test_a_script_says_what_is_new_and_what_else_it_is():
     assert confirm_python(other).output.startswith(shown)
 
 
+UNFOLDED = """
+import torch
+
+def program(norm):
+    norm.running_var.unfold(0, 2, 1).fill_(2)
+
+def calls(program):
+    program(torch.nn.BatchNorm1d(2))
+    return locals()
+"""
+
+
+@pytest.mark.thorough
+def test_a_script_prints_what_a_backend_raised():
+    kind = "raises BackendCompilerFailed"
+    raised = replace(FINDING, oracle="errors", kind=kind, program=PythonProgram(UNFOLDED))
+    output = confirm_python(raised).output
+    assert "BackendCompilerFailed: backend='aot_eager' raised: RuntimeError: While exec" in output
+
+
 def test_a_script_shows_what_the_check_of_the_oracle_says():
     overlapping = replace(FINDING, oracle="aliasing", kind="output overlaps itself", place="x")
     assert 'len(memory(left["x"])) < left["x"].numel() * left["x"].itemsize' in script(overlapping)

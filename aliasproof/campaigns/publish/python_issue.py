@@ -80,7 +80,8 @@ def shown(transform):
         left = {{**globals(), **calls(transform(program))}}
         return {expression}
     except Exception as error:
-        return f"{{type(error).__name__}}: {{error}}".partition("\\n")[0]
+        text = f"{{type(error).__name__}}: {{error}}"
+        return text.replace(" raised:\\n", " raised: ").partition("\\n")[0]
 
 
 def run(transform):
