@@ -210,11 +210,12 @@ def pair_of(turn: int, variant: str) -> tuple[str, str]:
     """The rule and the situation of program number `turn`, in a variant of a target."""
     groups = groups_of(variant)
     names = groups[turn % len(groups)]
-    count = len(names) * len(NAMES)
-    # A step coprime to `count` visits each pair once in `count` turns, and related pairs far apart.
-    step = next(k for k in range(int(count * 0.618), 2 * count) if math.gcd(k, count) == 1)
-    rule, situation = divmod(turn // len(groups) * step % count, len(NAMES))
-    return names[rule], NAMES[situation]
+    # Rules take turns, related ones far apart, and so do situations. Once all pairs of turns came,
+    # the situations are shifted by one.
+    number, count = turn // len(groups), len(names)
+    step = next(k for k in range(int(count * 0.618) or 1, 2 * count) if math.gcd(k, count) == 1)
+    shift = number // math.lcm(count, len(NAMES))
+    return names[number * step % count], NAMES[(number + shift) % len(NAMES)]
 
 
 def derived_scene(pick: Pick, turn: int, counts: Counts, variant: str) -> Scene | None:
