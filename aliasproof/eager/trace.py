@@ -198,7 +198,8 @@ class Rounding:
         name = rounding_name(op)
         traits = traits_of(name)
         steps = name in STEPS and not self._magnified  # then all kernels are on one side
-        starts = not steps and (factor or not rounds_alike(op, [*read, *made]))
+        computes = bool(made or op._schema.returns)  # an assertion does not
+        starts = computes and not steps and (factor or not rounds_alike(op, [*read, *made]))
         self.first = self.first or (str(op) if starts else None)
         # Results that are computed from inexact data are inexact as well, in the same dtypes.
         dtypes = {dtype for dtype, kept in self.inexact_as.items() if kept.any(read)}

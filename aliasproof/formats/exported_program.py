@@ -8,6 +8,7 @@ pickle in the archive is never read. Sample inputs are pickled, so inputs get va
 from __future__ import annotations
 
 import json
+import re
 import stat
 import zipfile
 import zlib
@@ -53,6 +54,8 @@ _FORMATS = {
     MemoryFormat.PreserveFormat.value: torch.preserve_format,
 }
 _STRIDED = 7
+# A symbol, or a number, in an expression of sizes as SymPy spells it.
+_SYMBOL = re.compile(r"Symbol\('(\w+)'[^()]*\)|Integer\((\d+)\)")
 _MUTATIONS = ("buffer_mutation", "parameter_mutation", "user_input_mutation")
 _WEIGHTS = ("parameter", "buffer", "tensor_constant")
 
@@ -171,7 +174,8 @@ class _ArchiveReader:
             names = ", ".join(self.without_bytes)
             notes.append(f"weights with values of the fill, since theirs are pickled: {names}")
         if self.symbols:
-            sizes = ", ".join(f"{name} = {size}" for name, size in self.symbols.items())
+            named = {_SYMBOL.sub(r"\1\2", text): size for text, size in self.symbols.items()}
+            sizes = ", ".join(f"{name} = {size}" for name, size in named.items())
             notes.append(f"symbolic sizes are those of the example: {sizes}")
         return tuple(notes)
 
@@ -337,5 +341,6 @@ def _value(argument: Any) -> Any:
     """An argument. Raises `UserError` for graphs in graphs, custom objects, and the like."""
     (form, value), *_ = argument.items()
     if form not in _VALUES:
-        raise UserError(f"a graph cannot have an argument of the form {shown(form)}")
+        graph = " (a graph, such as a branch of torch.cond)" if form == "as_graph" else ""
+        raise UserError(f"a graph cannot have an argument of the form {shown(form)}{graph}")
     return _VALUES[form](value)

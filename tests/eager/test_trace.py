@@ -82,6 +82,11 @@ ROUNDING = [
         "aten.sub.Tensor",
         id="a 0-d operand is rounded",
     ),
+    pytest.param(
+        lambda x: aten._assert_tensor_metadata.default(x, dtype=torch.float32),
+        None,
+        id="an assertion computes nothing",
+    ),
     pytest.param(lambda x: x.half() * 2048, None, id="a number that the dtype represents"),
     pytest.param(lambda x: x * 0.1, None, id="a number for float32"),
     pytest.param(lambda x: x.half().fill_(0.1), None, id="a number that is only stored"),

@@ -6,6 +6,7 @@ import json
 import operator
 import pickle
 import random
+import re
 import shutil
 import zipfile
 from collections.abc import Callable
@@ -89,7 +90,7 @@ def test_symbolic_sizes_are_those_of_the_example(tmp_path: Path) -> None:
     assert isinstance(x, torch.Tensor)
     assert (x.shape, number) == ((6, 4), 7)
     assert torch.equal(read.module(x, number)[0], Reshapes()(x, 7))
-    assert any("= 6" in note for note in read.notes)
+    assert any(re.search(r": s\d+ = 7, s\d+ = 6,", note) for note in read.notes), read.notes
 
 
 def test_what_a_graph_cannot_say_is_refused_by_name(tmp_path: Path) -> None:
@@ -97,7 +98,7 @@ def test_what_a_graph_cannot_say_is_refused_by_name(tmp_path: Path) -> None:
         def forward(self, x: torch.Tensor) -> Any:
             return torch.cond(x.sum() > 0, lambda y: y + 1, lambda y: y - 1, (x,))
 
-    with pytest.raises(UserError, match="argument of the form 'as_graph'"):
+    with pytest.raises(UserError, match=r"'as_graph' \(a graph, such as a branch of torch.cond\)"):
         read_exported(saved(exported(Chooses(), (torch.randn(3),)), tmp_path))
 
 
