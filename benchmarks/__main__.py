@@ -7,18 +7,17 @@ from __future__ import annotations
 
 import argparse
 import json
-import logging
 import os
 import platform
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
 import z3
 
 from aliasproof.ir.errors import UserError
+from aliasproof.judge.trial import quiet_torch
 from benchmarks import models, planning, rediscovery, sweep
 from benchmarks.tables import Figures, as_json, plain
 
@@ -53,12 +52,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 f"cannot write {options.json}: {error.strerror}; name a file in an existing folder"
                 " that you may write to"
             )
+    quiet_torch()
     figures: dict[str, object] = {"machine": machine()}
     print(", ".join(f"{name} {value}" for name, value in machine().items()), end="\n\n", flush=True)
     for name in options.names:
         try:
-            with single_threaded():
-                result = BENCHMARKS[name](options)
+            result = BENCHMARKS[name](options)
         except UserError as error:
             parser.error(f"{name}: {error}")
         for table in result.tables():
@@ -104,20 +103,6 @@ def _parser() -> argparse.ArgumentParser:
         "--json", metavar="FILE", type=Path, help="also write the figures to this file"
     )
     return parser
-
-
-@contextmanager
-def single_threaded() -> Iterator[None]:
-    """One thread, so that figures are comparable, and no compiler warnings about odd programs."""
-    logger = logging.getLogger("torch")
-    level, threads = logger.level, torch.get_num_threads()
-    logger.setLevel(logging.CRITICAL)
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)
-        torch.set_num_threads(threads)
 
 
 def machine() -> dict[str, str]:

@@ -21,10 +21,8 @@ import functools
 import gc
 import importlib.util
 import inspect
-import logging
 import statistics
 import time
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -38,6 +36,7 @@ from torch.profiler import ProfilerActivity, profile
 from torch.profiler._memory_profiler import OpTree
 
 from aliasproof.ir.errors import UserError
+from aliasproof.judge.trial import start_worker
 from aliasproof.processes.isolation import Isolated, Limits, memory_available, start_server
 from aliasproof.processes.outcome import Death, Raised
 from aliasproof.reference_pass.backend import aliasproof
@@ -324,9 +323,7 @@ def answer(name: str, backend: str, asked: str) -> Any:
 
 @functools.cache
 def _side(name: str, backend: str) -> _Side:
-    torch.set_num_threads(1)
-    logging.getLogger("torch").setLevel(logging.CRITICAL)
-    warnings.simplefilter("ignore")
+    start_worker()
     return _Side(name, backend)
 
 

@@ -23,11 +23,9 @@ import copy
 import functools
 import itertools
 import json
-import logging
 import random
 import re
 import time
-import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -48,6 +46,7 @@ from aliasproof.eager.trace import Trace
 from aliasproof.ir.errors import Rejected, UserError
 from aliasproof.ir.execution import SEED
 from aliasproof.ir.values import clone_inputs
+from aliasproof.judge.trial import start_worker
 from aliasproof.oracles.contract import Contract
 from aliasproof.oracles.judge import judge
 from aliasproof.oracles.observation import Observation, observe, observe_eager
@@ -529,7 +528,7 @@ def measure(
     swept = [known[name] for name in order if name in known]
     deadline = time.monotonic() + (float("inf") if seconds is None else seconds)
     start_server([MODULE])
-    begin = RemoteCall("", f"{MODULE}:begin")
+    begin = RemoteCall("", f"{start_worker.__module__}:{start_worker.__name__}")
     pool = Pool(begin, LIMITS, 1, renewal=_CALLS_PER_PROCESS)
     with pool.at_work():
         for name in [name for name in order if name not in known]:
@@ -581,13 +580,6 @@ def _failure_text(failure: Death | Raised) -> str:
     if isinstance(failure, Raised):
         return " ".join(str(failure.error).split())[-400:]
     return f"{failure.step}: {failure.describe()} {' < '.join(map(str, failure.stack[:3]))}"
-
-
-def begin() -> None:
-    """Prepare the process, whose warnings nobody reads."""
-    warnings.simplefilter("ignore")
-    logging.disable(logging.CRITICAL)
-    torch.set_num_threads(1)
 
 
 @functools.lru_cache(maxsize=8)

@@ -107,13 +107,11 @@ class Explanation:
     notes: tuple[str, ...] = ()
     plan: MemoryPlan | None = None
 
-    @property
-    def parts(self) -> Mapping[str, str]:
-        """The graphs, and the decisions or the plan, as text by title."""
-        return self.parts_within(FILE_WIDTH)
+    def parts(self, width: int = FILE_WIDTH) -> Mapping[str, str]:
+        """The graphs, and the decisions or the plan, as text by title.
 
-    def parts_within(self, width: int) -> Mapping[str, str]:
-        """The same, with timelines of at most `width` columns."""
+        Timelines have at most `width` columns.
+        """
         graphs = {
             "ATen calls": graph_text(self.program),
             "bytes of the ATen calls": strip_text(strips_of_graph(self.program), width),
@@ -141,7 +139,7 @@ def print_explanation(console: Console, name: str, explanation: Explanation) -> 
             print_program(console, explanation.code)
         else:
             print_code(console, explanation.code)
-    for title, text in explanation.parts_within(console.width).items():
+    for title, text in explanation.parts(console.width).items():
         print_heading(console, title)
         print_exactly(console, text)
 

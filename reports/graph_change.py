@@ -61,10 +61,14 @@ def graph_change(
 
 def new_calls(before: str, after: str, place: str) -> list[str]:
     """The nodes that exist only in the later graph, and that the result at a place comes from."""
-    ours = {_name_and_call(line)[1] for line in readable_code(before).splitlines()}
-    behind = calls_behind(after, place)
-    theirs = map(_name_and_call, readable_code(after).splitlines())
-    return [name for name, call in theirs if call not in ours and name in behind]
+    ours, behind = set(_calls(before).values()), calls_behind(after, place)
+    return [name for name, call in _calls(after).items() if call not in ours and name in behind]
+
+
+def _calls(code: str) -> dict[str, str]:
+    """The calls of a graph, by the names of their results."""
+    lines = (line.strip() for line in readable_code(code).splitlines())
+    return {call[1]: call[2] for line in lines if (call := _CALL.match(line))}
 
 
 def calls_behind(code: str, place: str) -> set[str]:
@@ -72,10 +76,9 @@ def calls_behind(code: str, place: str) -> set[str]:
 
     If the graph does not show which result it is, all nodes that any result comes from.
     """
-    lines = [line.strip() for line in readable_code(code).splitlines()]
-    calls = {call[1]: call[2] for line in lines if (call := _CALL.match(line))}
+    calls = _calls(code)
     behind: set[str] = set()
-    waiting = _results(lines, calls, place) or _results(lines, calls, "")
+    waiting = _results(code, calls, place) or _results(code, calls, "")
     while waiting:
         name = waiting.pop()
         if name in calls and name not in behind:
@@ -84,8 +87,9 @@ def calls_behind(code: str, place: str) -> set[str]:
     return behind
 
 
-def _results(lines: list[str], calls: dict[str, str], place: str) -> list[str]:
+def _results(code: str, calls: dict[str, str], place: str) -> list[str]:
     """The names that are returned or written back, for one location or for all."""
+    lines = [line.strip() for line in readable_code(code).splitlines()]
     head = next((line for line in lines if line.startswith("def ")), "")
     inputs = _NAME.findall(head.partition("(")[2])[1:]
     returned = next((line for line in lines if line.startswith("return ")), "return ")
@@ -104,9 +108,3 @@ def readable_code(code: str) -> str:
     """The code of a graph without empty lines and without statements that free values."""
     lines = (_DELETIONS.sub("", line.rstrip()) for line in code.splitlines())
     return "\n".join(line for line in lines if line.strip() and not line.strip().startswith("#"))
-
-
-def _name_and_call(line: str) -> tuple[str, str]:
-    """The name of a line's result, and its call. A line without a result has no name."""
-    call = _CALL.match(line.strip())
-    return ("", line.strip()) if call is None else (call[1], call[2])

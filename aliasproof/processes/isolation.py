@@ -208,6 +208,8 @@ class Isolated:
 
     def stop(self) -> None:
         """Kill the process, and all processes that it started."""
+        if self._pipe.closed:  # its pid may be that of another process by now
+            return
         pid = self._process.pid
         assert pid is not None
         # It leads a group only after its first instructions; killing the group ends all of them.

@@ -147,12 +147,9 @@ class Pool:
                 continue
             self._busy.remove(member)
             if not isinstance(outcome, Death):
-                self._keep(member)
+                if self.renewal and member.calls >= self.renewal:
+                    member.process.stop()
+                else:
+                    self._idle.append(member)
             return member.call, outcome
         return None
-
-    def _keep(self, member: _Member) -> None:
-        if self.renewal and member.calls >= self.renewal:
-            member.process.stop()
-        else:
-            self._idle.append(member)

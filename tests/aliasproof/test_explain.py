@@ -229,7 +229,7 @@ def test_a_program_that_is_refused_is_bad_input(call, write, monkeypatch, step):
     ids=["it is kept", "it is in place in another way"],
 )
 def test_of_an_op_the_conditions_that_were_refused_are_said(function, said):
-    assert explain(function, [torch.ones(4)]).parts["decisions"].startswith(said)
+    assert explain(function, [torch.ones(4)]).parts()["decisions"].startswith(said)
 
 
 def test_views_share_the_letter_of_their_base():
@@ -494,7 +494,7 @@ def test_peak_and_allocations():
 
 
 def test_nothing_to_draw():
-    found = explain(lambda a: a[1:], [torch.ones(3)], plan=True).parts
+    found = explain(lambda a: a[1:], [torch.ones(3)], plan=True).parts()
     assert found["results"] == "No call has a result in memory of its own."
     drawn = found["timeline of the planned graph"]
     assert drawn == "Nothing is allocated, and no input is written."

@@ -38,10 +38,10 @@ def printed(example):
     """The text that the document should have for a program: the graphs, or parts of the plan."""
     if "timeline" in example["shown"]:
         titles = example["shown"].splitlines()
-        plan = explain(*defined(example["code"]), plan=True).parts
+        plan = explain(*defined(example["code"]), plan=True).parts()
         parts = {title: text for title, text in plan.items() if title in titles}
     else:
-        parts = dict(explain(*defined(example["code"])).parts)
+        parts = dict(explain(*defined(example["code"])).parts())
         del parts["ATen calls"], parts["bytes of the ATen calls"]
     return "\n\n".join(f"{title}\n{indented(text)}" for title, text in parts.items()) + "\n"
 
