@@ -46,6 +46,12 @@ class NodeLine:
         return ", ".join(f"{letter}!" if letter in self.writes else letter for letter in named)
 
 
+def letter(number: int) -> str:
+    """The letter of a storage: A, B, ..., Z, AA, AB, ..."""
+    rest, last = divmod(number, 26)
+    return (letter(rest - 1) if rest else "") + chr(ord("A") + last)
+
+
 def graph_text(lines: Sequence[NodeLine]) -> str:
     """A graph as text: one line per node, with columns for call, layouts and storages."""
     rows = [

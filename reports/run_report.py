@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from aliasproof.campaigns.store.run_contents import KeptCase, RunContents
-from aliasproof.campaigns.store.run_view import UNCONFIRMED, Moment
+from aliasproof.campaigns.store.run_view import NOT_SHOWN, Moment
 from aliasproof.corpus.bug_files import all_bugs
 from aliasproof.oracles.check_result import Row
 from aliasproof.oracles.verdict import Violation
@@ -157,7 +157,7 @@ class RunReport:
     @property
     def confirmed(self) -> tuple[ReportedFinding, ...]:
         """The findings that a script has shown, as a campaign counts them."""
-        return tuple(finding for finding in self.findings if finding.state not in UNCONFIRMED)
+        return tuple(finding for finding in self.findings if finding.state not in NOT_SHOWN)
 
     @property
     def new(self) -> tuple[ReportedFinding, ...]:

@@ -11,7 +11,6 @@ import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from string import ascii_uppercase
 
 import numpy as np
 import torch
@@ -20,7 +19,7 @@ from aliasproof.ir.regions import Region, overlap
 from aliasproof.oracles.smt import Witness, decide
 from aliasproof.oracles.verdict import Violation
 from aliasproof.reports.console import counted, shortened
-from aliasproof.reports.node_lines import NodeLine, ShownLayout
+from aliasproof.reports.node_lines import NodeLine, ShownLayout, letter
 
 MOST_BYTES = 1 << 16  # of a view; for a larger one, all bytes from its first to its last are drawn
 MOST_SHARED = 8  # pairs of views of one storage
@@ -166,8 +165,8 @@ def strips_of_graph(lines: Iterable[NodeLine]) -> tuple[Strip, ...]:
     storages: dict[str, _Storage] = {}
     views: dict[str, _Named] = {}
     for line in lines:
-        for letter in dict.fromkeys((*(it.storage for it in line.tensors), *line.writes)):
-            _add_line(storages.setdefault(letter, _Storage()), letter, line, views)
+        for name in dict.fromkeys((*(it.storage for it in line.tensors), *line.writes)):
+            _add_line(storages.setdefault(name, _Storage()), name, line, views)
         if line.name and len(line.tensors) == 1:
             (tensor,) = line.tensors
             same = _in_place(line, tensor.storage, views)
@@ -176,7 +175,7 @@ def strips_of_graph(lines: Iterable[NodeLine]) -> tuple[Strip, ...]:
             view = _Named(name, tensor.storage, _region(tensor))
             views |= {other: view for other, it in views.items() if it.name == name}
             views[line.name] = view
-    return tuple(storage.strip(letter) for letter, storage in storages.items())
+    return tuple(storage.strip(name) for name, storage in storages.items())
 
 
 def _in_place(line: NodeLine, letter: str, views: Mapping[str, _Named]) -> str | None:
@@ -261,11 +260,7 @@ def strips_of_tensors(
                 else:
                     storage.at_fault.append(witness)
         regions[name] = memory._cdata, region
-    letters = itertools.product(("", *ascii_uppercase), ascii_uppercase)
-    return tuple(
-        storage.strip("".join(letter))
-        for storage, letter in zip(storages.values(), letters, strict=False)
-    )
+    return tuple(it.strip(letter(number)) for number, it in enumerate(storages.values()))
 
 
 def _evidence(

@@ -39,7 +39,7 @@ from aliasproof.reference_pass.planning.join_buffers import buffer_name
 from aliasproof.reference_pass.planning.timeline import Lifetime, lifetimes, live_bytes
 from aliasproof.reference_pass.reinplace import Decision, decisions
 from aliasproof.reports.explanation import Explanation, ShownDecision, ShownRefusal
-from aliasproof.reports.node_lines import NodeLine, ShownLayout
+from aliasproof.reports.node_lines import NodeLine, ShownLayout, letter
 from aliasproof.reports.storage_timeline import (
     MemoryPlan,
     ResultLocation,
@@ -445,12 +445,6 @@ def _is_contiguous(sizes: Sequence[Size], strides: Sequence[Size]) -> bool:
         expected = expected * size
     # `expected` is now the number of elements. Without elements, any strides are contiguous.
     return known(expected == 0) or same_strides(tuple(sizes), tuple(wanted[::-1]), tuple(strides))
-
-
-def letter(number: int) -> str:
-    """A, B, ..., Z, AA, AB, ..."""
-    rest, last = divmod(number, 26)
-    return (letter(rest - 1) if rest else "") + chr(ord("A") + last)
 
 
 def _call(node: fx.Node, path: str) -> str:

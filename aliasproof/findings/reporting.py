@@ -160,7 +160,8 @@ class _SecondRuns:
         if self._pool is None or device != self._pool.device:
             if self._pool is not None:
                 self._pool.stop()
-            begin = RemoteCall("", f"{SESSION}:begin", (self.own,))
+            granted = () if self.own is None else (self.own,)
+            begin = RemoteCall("", "aliasproof.judge.trial:start_worker", (granted,))
             self._pool = Pool(begin, Limits(LIMIT, memory_available()), 1, device=device)
         return self._pool.call(f"{SESSION}:{function}", *arguments)
 

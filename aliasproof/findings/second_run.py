@@ -24,7 +24,7 @@ from aliasproof.ir.values import clone_inputs, input_tensors
 from aliasproof.judge.examination import examine
 from aliasproof.judge.localization import first_wrong_pass
 from aliasproof.judge.python_case import subject_of
-from aliasproof.judge.trial import Case, quiet_torch
+from aliasproof.judge.trial import Case
 from aliasproof.oracles.observation import Observation
 from aliasproof.oracles.stage import Stage
 from aliasproof.oracles.verdict import Report, Verdict
@@ -36,7 +36,6 @@ from aliasproof.reports.side_by_side import named_rows
 from aliasproof.reports.storage_strips import StripSet, strips_of_graph, strips_of_tensors
 from aliasproof.reports.verdict_table import STYLES
 from aliasproof.targets.registry import target as target_named
-from aliasproof.targets.user_names import grant
 
 # --- new values -----------------------------------------------------------------------------------
 #
@@ -119,12 +118,6 @@ OF_VALUES = ("values", "inputs", "equivalence")  # oracles
 MOST_MARKED = 3  # of calls that only one graph has; more would not help a reader
 TORCH = str(torch.__version__)
 MOST_PATHS = 200  # of what a Python program leaves behind
-
-
-def begin(own: str | None) -> None:
-    """Prepare this process. `own` is the target that the user named; its code may run."""
-    grant([] if own is None else [own])
-    quiet_torch()
 
 
 def run_again(finding: AnyFinding) -> SecondRun:

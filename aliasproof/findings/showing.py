@@ -16,8 +16,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from aliasproof.campaigns.failure.finding import AnyFinding
 from aliasproof.campaigns.publish.confirmation import SCRIPT, run_text
 from aliasproof.campaigns.publish.publisher import script_of
-from aliasproof.campaigns.store.run_folder import KINDS, locate, read_finding
-from aliasproof.checks.explaining import letter
+from aliasproof.campaigns.store.run_folder import locate, read_finding
+from aliasproof.campaigns.store.run_lock import KINDS
 from aliasproof.corpus.bug_files import all_bugs
 from aliasproof.ir.devices import require_device
 from aliasproof.ir.eager_call import EagerCall, tensors_in
@@ -44,7 +44,7 @@ from aliasproof.reports.console import (
 )
 from aliasproof.reports.differences import print_rows, print_violation
 from aliasproof.reports.explanation import print_program
-from aliasproof.reports.node_lines import NodeLine, ShownLayout
+from aliasproof.reports.node_lines import NodeLine, ShownLayout, letter
 from aliasproof.reports.progress import print_steps
 from aliasproof.reports.run_report import Status
 from aliasproof.reports.side_by_side import rows

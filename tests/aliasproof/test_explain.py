@@ -7,11 +7,11 @@ import pytest
 import torch
 
 import aliasproof.checks.explaining
-from aliasproof.checks.explaining import explain, letter, step_of
+from aliasproof.checks.explaining import explain, step_of
 from aliasproof.ir.serialization import dumps
 from aliasproof.reference_pass.exceptions import Refused
 from aliasproof.reference_pass.pipeline import CONDITIONS
-from aliasproof.reports.node_lines import graph_text
+from aliasproof.reports.node_lines import graph_text, letter
 from aliasproof.reports.storage_timeline import StorageRow, StorageTimeline, bytes_text
 from tests.short_programs import program_of, view
 

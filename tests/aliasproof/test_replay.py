@@ -8,8 +8,8 @@ import pytest
 
 from aliasproof.campaigns.publish.confirmation import confirm
 from aliasproof.campaigns.publish.replaying import known_reproducer
-from aliasproof.campaigns.store.run_folder import FINDINGS, RunFolder
-from aliasproof.campaigns.store.run_lock import RunLock
+from aliasproof.campaigns.store.run_folder import RunFolder
+from aliasproof.campaigns.store.run_lock import FINDINGS, RunLock
 from aliasproof.campaigns.store.store import Store
 from aliasproof.corpus.bug_files import known_bugs
 from aliasproof.corpus.known_bug import FOLDER

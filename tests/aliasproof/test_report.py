@@ -13,8 +13,8 @@ from aliasproof.campaigns.failure.finding import Finding
 from aliasproof.campaigns.publish.confirmation import Confirmation
 from aliasproof.campaigns.store.plan import Plan
 from aliasproof.campaigns.store.run_contents import read_contents, set_state
-from aliasproof.campaigns.store.run_folder import FINDINGS, RunFolder, write_finding
-from aliasproof.campaigns.store.run_lock import RunLock
+from aliasproof.campaigns.store.run_folder import RunFolder, write_finding
+from aliasproof.campaigns.store.run_lock import FINDINGS, RunLock
 from aliasproof.campaigns.store.store import Store
 from aliasproof.corpus.bug_files import known_bugs
 from aliasproof.findings.reporting import report

@@ -18,7 +18,8 @@ from aliasproof.campaigns.run.campaign import Campaign
 from aliasproof.campaigns.run.confirmations import Confirmations
 from aliasproof.campaigns.run.scheduler import FoundFailure
 from aliasproof.campaigns.store.plan import Plan
-from aliasproof.campaigns.store.run_folder import FINDINGS, RunFolder, read_findings
+from aliasproof.campaigns.store.run_folder import RunFolder, read_findings
+from aliasproof.campaigns.store.run_lock import FINDINGS
 from aliasproof.campaigns.store.store import Store
 from aliasproof.ir.program import Program
 from aliasproof.judge.attribution import Symptom

@@ -21,13 +21,8 @@ from aliasproof.campaigns.run.languages import (
     straight_line,
 )
 from aliasproof.campaigns.store.plan import Shard
-from aliasproof.campaigns.store.run_folder import (
-    FINDINGS,
-    UNCONFIRMED,
-    RunFolder,
-    read_finding,
-    write_finding,
-)
+from aliasproof.campaigns.store.run_folder import RunFolder, read_finding, write_finding
+from aliasproof.campaigns.store.run_lock import FINDINGS, UNCONFIRMED
 from aliasproof.corpus.known_bug import PythonBug
 from aliasproof.findings.showing import show_finding
 from aliasproof.ir.errors import InternalError, UserError

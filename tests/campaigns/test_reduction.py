@@ -29,7 +29,8 @@ from aliasproof.campaigns.run.confirmations import Confirmations
 from aliasproof.campaigns.run.executor import REDUCE, IsolatedReduction, Reduction, start_pool
 from aliasproof.campaigns.run.scheduler import FoundFailure
 from aliasproof.campaigns.store.plan import Plan
-from aliasproof.campaigns.store.run_folder import SUSPICIONS, RunFolder, read_finding
+from aliasproof.campaigns.store.run_folder import RunFolder, read_finding
+from aliasproof.campaigns.store.run_lock import SUSPICIONS
 from aliasproof.campaigns.store.store import Store
 from aliasproof.eager import definedness
 from aliasproof.eager.definedness_rules import RULES

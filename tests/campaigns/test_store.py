@@ -20,15 +20,12 @@ from aliasproof.campaigns.store import store_schema as stored
 from aliasproof.campaigns.store.full_disk import DiskFull, explain_full_disk, require_room
 from aliasproof.campaigns.store.plan import Plan, Shard
 from aliasproof.campaigns.store.run_folder import (
-    FINDINGS,
-    SUSPICIONS,
-    UNCONFIRMED,
     RunFolder,
     read_finding,
     read_findings,
     write_finding,
 )
-from aliasproof.campaigns.store.run_lock import RunLock
+from aliasproof.campaigns.store.run_lock import FINDINGS, SUSPICIONS, UNCONFIRMED, RunLock
 from aliasproof.campaigns.store.store import Store
 from aliasproof.corpus.bug_files import known_bugs
 from aliasproof.generators.scene import Counts

@@ -15,7 +15,8 @@ from aliasproof.campaigns.publish.confirmation import Confirmation
 from aliasproof.campaigns.run.executor import Mistake, WorkerEnd
 from aliasproof.campaigns.run.shard import ShardResult, Statistics, Suspicions
 from aliasproof.campaigns.store.plan import Plan, Shard
-from aliasproof.campaigns.store.run_folder import FINDINGS, SUSPICIONS, RunFolder
+from aliasproof.campaigns.store.run_folder import RunFolder
+from aliasproof.campaigns.store.run_lock import FINDINGS, SUSPICIONS
 from aliasproof.campaigns.store.run_view import FiredSoFar
 from aliasproof.corpus.bug_files import all_bugs
 from aliasproof.corpus.known_bug import KnownBug, PythonBug

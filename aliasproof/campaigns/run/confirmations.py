@@ -25,7 +25,8 @@ from aliasproof.campaigns.publish.publisher import (
 from aliasproof.campaigns.run.campaign import Campaign
 from aliasproof.campaigns.run.languages import is_waited_for
 from aliasproof.campaigns.run.scheduler import FoundFailure
-from aliasproof.campaigns.store.run_folder import FINDINGS, SUSPICIONS, UNCONFIRMED, RunFolder
+from aliasproof.campaigns.store.run_folder import RunFolder
+from aliasproof.campaigns.store.run_lock import FINDINGS, SUSPICIONS, UNCONFIRMED
 from aliasproof.campaigns.store.store import Store
 
 # Reproducers that run at the same time, each in its own process. Few, since the workers of the

@@ -19,7 +19,8 @@ from aliasproof.campaigns.run.scheduler import ENOUGH, POLL, Scheduler
 from aliasproof.campaigns.run.shard import Statistics
 from aliasproof.campaigns.run.tasks import Tasks
 from aliasproof.campaigns.store.plan import Plan
-from aliasproof.campaigns.store.run_folder import FINDINGS, RunFolder, opened_run, write_finding
+from aliasproof.campaigns.store.run_folder import RunFolder, opened_run, write_finding
+from aliasproof.campaigns.store.run_lock import FINDINGS
 from aliasproof.campaigns.store.store import Store
 from aliasproof.ir.devices import CPU
 from aliasproof.processes.interrupts import Interrupts

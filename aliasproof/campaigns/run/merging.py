@@ -14,8 +14,8 @@ from aliasproof.campaigns.run.shard import Statistics
 from aliasproof.campaigns.run.tasks import outcome_from_json
 from aliasproof.campaigns.store.full_disk import explain_full_disk
 from aliasproof.campaigns.store.plan import DECIDING, Plan, Shard
-from aliasproof.campaigns.store.run_folder import FINDINGS, SUSPICIONS, UNCONFIRMED, RunFolder
-from aliasproof.campaigns.store.run_lock import RunLock
+from aliasproof.campaigns.store.run_folder import RunFolder
+from aliasproof.campaigns.store.run_lock import FINDINGS, RunLock
 from aliasproof.campaigns.store.store import Store
 from aliasproof.campaigns.store.store_schema import DAMAGE, DEADLY, NAME
 from aliasproof.corpus.bug_files import all_bugs
@@ -174,12 +174,7 @@ def _write(files: RunFolder, store: Store, campaign: Campaign) -> None:
     """Write the folders and `run.json`."""
     files.prepare()
     for kept in store.findings():
-        name = kept.finding.identifier
-        if name in campaign.findings:
-            files.write(FINDINGS, campaign.findings[name], kept.script, kept.issue)
-        elif name in campaign.latent:
-            files.write(SUSPICIONS, kept.finding)
-        else:
-            files.write(UNCONFIRMED, kept.finding, kept.script)
+        finding = campaign.findings.get(kept.finding.identifier, kept.finding)
+        files.write(kept.kind, finding, kept.script or None, kept.issue)  # latent ones have none
     files.write_suspicions(suspicions_in_order(campaign), store.identifiers())
     files.write_outcome(campaign.to_json())

@@ -14,10 +14,10 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from aliasproof.campaigns.failure.finding import AnyFinding
-from aliasproof.campaigns.store.run_folder import FINDINGS, SUSPICIONS, UNCONFIRMED, RunFolder
+from aliasproof.campaigns.store.run_folder import RunFolder
 from aliasproof.campaigns.store.run_view import RunReader, RunView
 from aliasproof.campaigns.store.store import EventLog, Store
 from aliasproof.ir.errors import UserError, did_you_mean, printable
@@ -207,16 +207,9 @@ def read_contents(folder: Path) -> RunContents:
 
 def _cases(store: Store) -> Iterator[KeptCase]:
     said = {each.finding: each for each in read_triage(store)}
-    for finding, script, issue, shown, _ in store.findings():
-        folder = store.checked(_folder, store.file, finding, shown)
-        ending = "" if shown is None else printable(str(shown.get("ending", "")))
-        state = store.checked(said.__getitem__, printable(finding.identifier))
-        yield KeptCase(finding, state, printable(script), printable(issue or ""), folder, ending)
-
-
-def _folder(run: Path, finding: AnyFinding, confirmation: Mapping[str, Any] | None) -> Path:
-    files, name = RunFolder(run), finding.identifier
-    if finding.latent:
-        return files.path(SUSPICIONS, name)
-    confirmed = confirmation is not None and confirmation.get("shown")
-    return files.path(FINDINGS, name) if confirmed else files.path(UNCONFIRMED, name)
+    for kept in store.findings():
+        name, script, issue = kept.finding.identifier, printable(kept.script), kept.issue or ""
+        folder = RunFolder(store.file).path(store.checked(lambda it: it.kind, kept), name)
+        ending = printable(str((kept.confirmation or {}).get("ending", "")))
+        state = store.checked(said.__getitem__, printable(name))
+        yield KeptCase(kept.finding, state, script, printable(issue), folder, ending)

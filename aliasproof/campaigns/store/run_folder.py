@@ -21,7 +21,15 @@ from typing import Any
 from aliasproof.campaigns.failure.finding import AnyFinding, Finding
 from aliasproof.campaigns.store.full_disk import explain_full_disk
 from aliasproof.campaigns.store.plan import Plan
-from aliasproof.campaigns.store.run_lock import NAME, RunLock, require_own_files
+from aliasproof.campaigns.store.run_lock import (
+    FINDINGS,
+    KINDS,
+    NAME,
+    SUSPICIONS,
+    UNCONFIRMED,
+    RunLock,
+    require_own_files,
+)
 from aliasproof.campaigns.store.store import EVENTS, Store
 from aliasproof.campaigns.store.store_schema import NAME as STORE
 from aliasproof.ir.errors import UserError, did_you_mean, printable_json, shown
@@ -31,8 +39,6 @@ from aliasproof.ir.stored_text import read_text, write_text
 from aliasproof.targets.registry import user_code
 
 RUNS = Path("runs")
-# Folders of a run. A failure is unconfirmed if its reproducer did not show it, or not yet.
-KINDS = FINDINGS, SUSPICIONS, UNCONFIRMED = "findings", "suspicions", "unconfirmed"
 MARK = "finding.json"  # a file that each stored case has
 
 

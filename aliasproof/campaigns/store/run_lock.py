@@ -17,7 +17,9 @@ from aliasproof.ir.errors import UserError
 NAME = ".lock"
 # All that a run folder may contain.
 FILES = (NAME, "events.jsonl", "run.json", STORE, f"{STORE}-wal", f"{STORE}-shm")
-FOLDERS = ("findings", "suspicions", "unconfirmed", ".compiled")
+# Folders of findings. A failure is unconfirmed if its reproducer did not show it, or not yet.
+KINDS = FINDINGS, SUSPICIONS, UNCONFIRMED = "findings", "suspicions", "unconfirmed"
+FOLDERS = (*KINDS, ".compiled")
 
 
 @dataclass(slots=True)

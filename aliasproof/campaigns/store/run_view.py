@@ -34,7 +34,7 @@ ORDER BY f.rowid
 """
 
 # States of findings that no script has shown, as campaigns count them (`run_contents.STATES`).
-UNCONFIRMED = ("new", "reduced", "flaky", "latent")
+NOT_SHOWN = ("new", "reduced", "flaky", "latent")
 
 
 class Moment(NamedTuple):
@@ -105,7 +105,7 @@ class RunView:
     @property
     def confirmed(self) -> int:
         """How many findings are confirmed."""
-        return sum(finding.state not in UNCONFIRMED for finding in self.findings)
+        return sum(finding.state not in NOT_SHOWN for finding in self.findings)
 
     @property
     def states(self) -> dict[str, Counter[str]]:

@@ -32,6 +32,7 @@ from aliasproof.campaigns.failure.finding import (
     finding_to_json,
 )
 from aliasproof.campaigns.store.plan import Plan
+from aliasproof.campaigns.store.run_lock import FINDINGS, SUSPICIONS, UNCONFIRMED
 from aliasproof.campaigns.store.store_schema import (
     DAMAGE,
     NAME,
@@ -77,6 +78,13 @@ class KeptFinding(NamedTuple):
     issue: str | None
     confirmation: dict[str, Any] | None
     torch_compile: dict[str, str] | None
+
+    @property
+    def kind(self) -> str:
+        """The kind of its folder."""
+        if self.finding.latent:
+            return SUSPICIONS
+        return FINDINGS if (self.confirmation or {}).get("shown") else UNCONFIRMED
 
 
 @dataclass(slots=True)
