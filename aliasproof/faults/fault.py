@@ -14,7 +14,6 @@ import inspect
 from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from types import ModuleType
 from typing import Any, Concatenate, ParamSpec, TypeAlias, TypeVar
 from unittest import mock
 
@@ -225,7 +224,22 @@ def instead_of(
         importlib.import_module(f"aliasproof.reference_pass.{it}") if isinstance(it, str) else it
         for it in (home, *more_homes)
     ]
-    right = _right_function(name, wrong, owners)
+    functions: list[Any] = []
+    for owner in owners:
+        attribute = inspect.getattr_static(owner, name, None)
+        if attribute is None:
+            raise InternalError(
+                f"fault '{fault_name(wrong)}' replaces '{name}' of {owner.__name__}, which has no"
+                " such name; if it was renamed, give the new name"
+            )
+        functions.append(attribute.fget if isinstance(attribute, property) else attribute)
+    right = functions[0]  # of a property, its getter
+    if any(other is not right for other in functions):
+        names = ", ".join(owner.__name__ for owner in owners)
+        raise InternalError(
+            f"fault '{fault_name(wrong)}' replaces '{name}' of {names}, but these are different"
+            " functions; plant one fault for each"
+        )
     is_property = isinstance(inspect.getattr_static(owners[0], name), property)
     require_same_parameters(wrong, right)
 
@@ -239,30 +253,6 @@ def instead_of(
 
     changed: dict[str, Any] = {rule: wrong} if rule else {}
     return fault(wrong, source, Passes(rules=replace(RULES, **changed), within=replacement))
-
-
-def _right_function(
-    name: str, wrong: Callable[..., Any], owners: Sequence[ModuleType | type]
-) -> Callable[..., Any]:
-    """The one function that all owners mean by a name; of a property, its getter."""
-    functions: list[Any] = []
-    for owner in owners:
-        try:
-            attribute = inspect.getattr_static(owner, name)
-        except AttributeError:
-            raise InternalError(
-                f"fault '{fault_name(wrong)}' replaces '{name}' of {owner.__name__}, which has no"
-                " such name; if it was renamed, give the new name"
-            ) from None
-        functions.append(attribute.fget if isinstance(attribute, property) else attribute)
-    if any(other is not functions[0] for other in functions[1:]):
-        names = ", ".join(owner.__name__ for owner in owners)
-        raise InternalError(
-            f"fault '{fault_name(wrong)}' replaces '{name}' of {names}, but these are different"
-            " functions; plant one fault for each"
-        )
-    right: Callable[..., Any] = functions[0]
-    return right
 
 
 def input_storages(graph_module: fx.GraphModule) -> set[int]:

@@ -23,7 +23,6 @@ from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
-from aliasproof.ir.devices import CPU
 from aliasproof.ir.eager_call import tensors_in
 from aliasproof.ir.errors import UserError, did_you_mean, shown
 from aliasproof.ir.execution import execute
@@ -230,43 +229,22 @@ def to_json(program: Program) -> dict[str, Json]:
 
     Keys that older files do not have are left out at their defaults.
     """
+    fields = _written(program)
+    head = [name for name in ("seed", "fill", "device") if name in fields]
+    first: dict[str, Json] = {name: fields.pop(name) for name in head}
+    return {"version": VERSION, **first, **fields}
+
+
+# Fields that are written at their defaults, too.
+_ALWAYS = {"seed", "offset", "kwargs", "results"}
+
+
+def _written(part: Program | Storage | Input | Instruction) -> dict[str, Json]:
+    """A dataclass as an object whose keys are its fields."""
     return {
-        "version": VERSION,
-        "seed": program.seed,
-        **({} if program.fill == "plain" else {"fill": program.fill}),
-        **({} if program.device == CPU else {"device": program.device}),
-        "storages": [
-            {
-                "dtype": dtype_name(storage.dtype),
-                "length": storage.length,
-                **({"values": list(storage.values)} if storage.values else {}),
-                **({} if storage.gradient == "computed" else {"gradient": storage.gradient}),
-            }
-            for storage in program.storages
-        ],
-        "inputs": [
-            {
-                "name": view.name,
-                "storage": view.storage,
-                "dtype": dtype_name(view.dtype),
-                "sizes": list(view.sizes),
-                "strides": list(view.strides),
-                "offset": view.offset,
-                **({"static": True} if view.static else {}),
-            }
-            for view in program.inputs
-        ],
-        "instructions": [
-            {
-                "op": instruction.op,
-                "args": [_argument_to_json(argument) for argument in instruction.args],
-                "kwargs": {key: _argument_to_json(value) for key, value in instruction.kwargs},
-                "results": list(instruction.results),
-                **({} if instruction.grad else {"grad": False}),
-            }
-            for instruction in program.instructions
-        ],
-        "outputs": list(program.outputs),
+        each.name: _FORMS[each.type][1](getattr(part, each.name))
+        for each in dataclasses.fields(part)
+        if each.name in _ALWAYS or getattr(part, each.name) != each.default
     }
 
 
@@ -427,7 +405,7 @@ def _read(kind: type[Part], data: object, location: str) -> Part:
             raise UserError(f"{location or 'program'}: unknown key {shown(key)}; {keys}")
     given = {name: each for name, each in known.items() if name in data}
     return kind(
-        **{name: _READERS[each.type](data[name], f"{dot}{name}") for name, each in given.items()}
+        **{name: _FORMS[each.type][0](data[name], f"{dot}{name}") for name, each in given.items()}
     )
 
 
@@ -458,19 +436,30 @@ def _integer(data: object, location: str) -> int:
     return data
 
 
-# By the annotation of a field: how its value is read, at a location.
-_READERS: dict[Any, Callable[[Any, str], Any]] = {
-    "bool": _boolean,
-    "int": _integer,
-    "str": _text,
-    "torch.dtype": _dtype,
-    "tuple[int, ...]": functools.partial(_each, _integer),
-    "tuple[str, ...]": functools.partial(_each, _text),
-    "tuple[Argument, ...]": _arguments,
-    "tuple[tuple[str, Argument], ...]": _keyword_arguments,
-    "tuple[Storage, ...]": functools.partial(_each, functools.partial(_read, Storage)),
-    "tuple[Input, ...]": functools.partial(_each, functools.partial(_read, Input)),
-    "tuple[Instruction, ...]": functools.partial(_each, functools.partial(_read, Instruction)),
+def _parts(kind: type[Part]) -> tuple[Callable[[Any, str], Any], Callable[[Any], Any]]:
+    return functools.partial(_each, functools.partial(_read, kind)), lambda it: [*map(_written, it)]
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+# By the annotation of a field: how its value is read, at a location, and how it is written.
+_FORMS: dict[Any, tuple[Callable[[Any, str], Any], Callable[[Any], Any]]] = {
+    "bool": (_boolean, _same),
+    "int": (_integer, _same),
+    "str": (_text, _same),
+    "torch.dtype": (_dtype, dtype_name),
+    "tuple[int, ...]": (functools.partial(_each, _integer), list),
+    "tuple[str, ...]": (functools.partial(_each, _text), list),
+    "tuple[Argument, ...]": (_arguments, lambda it: [*map(_argument_to_json, it)]),
+    "tuple[tuple[str, Argument], ...]": (
+        _keyword_arguments,
+        lambda it: {key: _argument_to_json(value) for key, value in it},
+    ),
+    "tuple[Storage, ...]": _parts(Storage),
+    "tuple[Input, ...]": _parts(Input),
+    "tuple[Instruction, ...]": _parts(Instruction),
 }
 
 
