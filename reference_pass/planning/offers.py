@@ -414,11 +414,14 @@ def _into_storage(
     value, other = node.meta["val"], held.meta["val"]
     if not all(isinstance(size, int) for size in (*value.shape, *value.stride())):
         return
-    room: Size = other.untyped_storage().nbytes() // other.itemsize * other.itemsize
-    # It must have room for the value in whole elements of its own dtype.
-    fits = isinstance(room, int) and offset + value.untyped_storage().nbytes() <= room
-    if other.device == value.device and fits:
+    if other.device == value.device and _has_room(other, value, offset):
         yield _into(node, _laid_over(held, offset, node, liveness), liveness)
+
+
+def _has_room(held: torch.Tensor, value: torch.Tensor, offset: int) -> bool:
+    """True if a storage has room for a value, also in whole elements of both dtypes."""
+    room: Size = held.untyped_storage().nbytes() // held.itemsize * held.itemsize
+    return isinstance(room, int) and bool(offset + value.untyped_storage().nbytes() <= room)
 
 
 def _laid_over(held: fx.Node, offset: int, node: fx.Node, liveness: Liveness) -> fx.Node:
