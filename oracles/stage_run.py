@@ -203,35 +203,6 @@ def operator_call(
     return NodeCall(op, computes, arguments, tuple(operands), mutates)
 
 
-def function_call(args: Sequence[Any], kwargs: Mapping[str, Any], locate: Locate) -> NodeCall:
-    """A call of a method, module or Python function: all operands count as read."""
-    arguments = {str(index): value for index, value in enumerate(args)} | dict(kwargs)
-    operands = tuple(
-        Operand(index, name, locate(tensor), written=False, overwritten=False)
-        for index, (name, value) in enumerate(arguments.items())
-        for tensor in tensors_in(value)
-    )
-    return NodeCall(None, None, arguments, operands)
-
-
-def version_counters(call: NodeCall | None) -> list[int]:
-    """The version counter of each operand, if the call has no operator."""
-    if call is None or call.op is not None:
-        return []
-    return [tensor._version for value in call.arguments.values() for tensor in tensors_in(value)]
-
-
-def note_writes(call: NodeCall, before: Sequence[int]) -> None:
-    """Mark the operands that a call without an operator wrote; `before` are their counters."""
-    # A view shares the counter of its base, so a write through any view counts.
-    changed = [one != other for one, other in zip(before, version_counters(call), strict=True)]
-    call.mutates = any(changed)
-    call.operands = tuple(
-        operand._replace(written=wrote)
-        for operand, wrote in zip(call.operands, changed, strict=True)
-    )
-
-
 # --- schemas --------------------------------------------------------------------------------------
 
 
@@ -377,7 +348,11 @@ class _Runner(fx.Interpreter):
             args, kwargs = self.fetch_args_kwargs_from_env(node)
             # Operands are located before the node runs: it may change their metadata.
             call = self._call(node, args, kwargs)
-            counters = version_counters(call)
+            # The tensors of a call without an operator; their version counters show its writes.
+            counted: list[torch.Tensor] = []
+            if call is not None and call.op is None:
+                counted = [it for value in call.arguments.values() for it in tensors_in(value)]
+            before = [tensor._version for tensor in counted]
             # A `copy_` into memory that overlaps itself may store two values to one address. Only
             # the result shows that, so the expected contents are computed before the call.
             expected = None
@@ -386,8 +361,12 @@ class _Runner(fx.Interpreter):
             value = getattr(self, node.op)(node.target, args, kwargs)
             if call is not None and expected is not None:
                 call.conflicts = not same_values(call.arguments["self"], expected)
-            if call is not None and call.op is None:
-                note_writes(call, counters)
+            if call is not None and counted:
+                # A view shares the counter of its base, so a write through any view counts.
+                changed = [it._version != old for it, old in zip(counted, before, strict=True)]
+                call.mutates = any(changed)
+                pairs = zip(call.operands, changed, strict=True)
+                call.operands = tuple(it._replace(written=wrote) for it, wrote in pairs)
         except (Rejected, InternalError):
             raise
         # A call that raised is recorded, too: its operands may explain the error.
@@ -419,7 +398,14 @@ class _Runner(fx.Interpreter):
         if args and isinstance(args[0], OpOverload):
             return operator_call(None, args[0], args[1:], kwargs, self._location)
         # Methods, modules and Python functions.
-        return function_call(args, kwargs, self._location)
+        # All operands count as read.
+        arguments = {str(index): value for index, value in enumerate(args)} | dict(kwargs)
+        operands = tuple(
+            Operand(index, name, self._location(tensor), written=False, overwritten=False)
+            for index, (name, value) in enumerate(arguments.items())
+            for tensor in tensors_in(value)
+        )
+        return NodeCall(None, None, arguments, operands)
 
     def _location(self, tensor: torch.Tensor) -> Location:
         if tensor.layout is not torch.strided:
