@@ -206,31 +206,25 @@ def results_to_inputs(program: Program) -> Iterator[Program]:
                 for index in range(start, min(start + size, count))
                 if _is_replaceable(program.instructions[index], views=size == 1)
             }
-            if turned:
-                yield _with_results_as_inputs(program, turned, flow.values)
+            if not turned:
+                continue
+            storages, inputs = list(program.storages), list(program.inputs)
+            calls = [program.instructions[index] for index in sorted(turned)]
+            for name in (result for call in calls for result in call.results):
+                tensor = flow.values[name]
+                layout = tuple(tensor.shape), tensor.stride()
+                storages.append(Storage(tensor.dtype, reach(*layout)))
+                inputs.append(Input(name, len(storages) - 1, tensor.dtype, *layout))
+            kept = (it for index, it in enumerate(program.instructions) if index not in turned)
+            yield replace(
+                program, storages=tuple(storages), inputs=tuple(inputs), instructions=tuple(kept)
+            )
 
 
 def _is_replaceable(instruction: Instruction, *, views: bool) -> bool:
     # A mutating instruction has another effect than its result, which no input can replace.
     kind = facts(resolve(instruction.op)).kind
     return bool(instruction.results) and (kind is Kind.FUNCTIONAL or (views and kind is Kind.VIEW))
-
-
-def _with_results_as_inputs(
-    program: Program, turned: set[int], values: dict[str, torch.Tensor]
-) -> Program:
-    """The program in which the results of these instructions are inputs."""
-    storages, inputs = list(program.storages), list(program.inputs)
-    for index in sorted(turned):
-        for name in program.instructions[index].results:
-            tensor = values[name]
-            made = Input(name, len(storages), tensor.dtype, tuple(tensor.shape), tensor.stride())
-            storages.append(Storage(tensor.dtype, reach(made.sizes, made.strides)))
-            inputs.append(made)
-    kept = tuple(
-        instruction for index, instruction in enumerate(program.instructions) if index not in turned
-    )
-    return replace(program, storages=tuple(storages), inputs=tuple(inputs), instructions=kept)
 
 
 def drop_result_names(program: Program) -> Iterator[Program]:
@@ -558,25 +552,18 @@ def keep_window(program: Program) -> Iterator[Program]:
         flow = DataFlow.of(replace(program, instructions=program.instructions[:start]))
         if len(flow.needs) < start:  # an instruction before it raises
             return
-        yield from _windows(program, start, start + half, flow.values)
-
-
-def _windows(
-    program: Program, start: int, end: int, values: dict[str, torch.Tensor]
-) -> Iterator[Program]:
-    """The instructions from `start` to `end` on these values."""
-    cut, names = _cut(program, program.instructions[start:end], values)
-    made = [result for call in cut.instructions for result in call.results]
-    later = {name for call in program.instructions[end:] for name in call.refs}
-    returned = [names.get(name, name) for name in program.outputs]
-    shown = {*made, *({view.name for view in cut.inputs} & {*returned})}
-    live = [*returned, *(name for name in made if name in later)]
-    plain = replace(cut, outputs=tuple(dict.fromkeys(name for name in live if name in shown)))
-    yield plain
-    given = [values[view.name] for view in cut.inputs]
-    contents = _contents(cut.inputs, cut.storages, given)
-    if contents is not None:
-        yield replace(plain, storages=contents)
+        cut, names = _cut(program, program.instructions[start : start + half], flow.values)
+        made = [result for call in cut.instructions for result in call.results]
+        later = {name for call in program.instructions[start + half :] for name in call.refs}
+        returned = [names.get(name, name) for name in program.outputs]
+        shown = {*made, *({view.name for view in cut.inputs} & {*returned})}
+        live = [*returned, *(name for name in made if name in later)]
+        plain = replace(cut, outputs=tuple(dict.fromkeys(name for name in live if name in shown)))
+        yield plain
+        given = [flow.values[view.name] for view in cut.inputs]
+        contents = _contents(cut.inputs, cut.storages, given)
+        if contents is not None:
+            yield replace(plain, storages=contents)
 
 
 def _contents(
