@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import torch
 
-from aliasproof.eager.trace import Tolerance, Trace
+from aliasproof.eager.rounding import is_inexact
+from aliasproof.eager.trace import Trace
 from aliasproof.ir.regions import Region
 from aliasproof.ir.values import bytes_of
 from aliasproof.oracles.contract import Contract, Difference, Promise
@@ -91,8 +92,12 @@ def _around(
         views = [view for view in eager.before if view.untyped_storage()._cdata == storage._cdata]
         wrong = (ours != theirs) & _uncovered_bytes(storage, views)
         # With views of several dtypes, the dtype of these bytes is unknown: they must be equal.
-        if len({view.dtype for view in views}) == 1:
-            wrong &= ~_equal_values(ours, theirs, one.dtype, trace.tolerance(one))
+        if len({view.dtype for view in views}) == 1 and is_inexact(one):
+            # The storage may end with a part of an element.
+            whole = ours.numel() - ours.numel() % one.itemsize
+            expected, actual = (it[:whole].view(one.dtype) for it in (ours, theirs))
+            equal = equal_elements(expected, actual, trace.tolerance(one))
+            wrong[:whole] &= ~equal.repeat_interleave(one.itemsize)
         if not bool(wrong.any()):
             continue
         rounds = contract.promises(Promise.ROUNDING, trace)
@@ -119,19 +124,6 @@ def _uncovered_bytes(storage: torch.UntypedStorage, views: list[torch.Tensor]) -
         whole.as_strided([*view.shape, itemsize], strides, offset).fill_(False)
         uncovered = whole[: storage.nbytes()]
     return uncovered
-
-
-def _equal_values(
-    ours: torch.Tensor, theirs: torch.Tensor, dtype: torch.dtype, tolerance: Tolerance
-) -> torch.Tensor:
-    """Per byte, whether it belongs to an element that is equal in both; NaNs are equal."""
-    equal = ours == theirs
-    if dtype.is_floating_point or dtype.is_complex:
-        # The storage may end with a part of an element.
-        whole = ours.numel() - ours.numel() % dtype.itemsize
-        elements = equal_elements(ours[:whole].view(dtype), theirs[:whole].view(dtype), tolerance)
-        equal[:whole] |= elements.repeat_interleave(dtype.itemsize)
-    return equal
 
 
 def _shows_bytes(violation: Violation, output: str) -> bool:

@@ -135,7 +135,15 @@ def examine(
         reports = {**reports, **on_graphs}
         of_values = any(reports[name].violations for name in ON_VALUES)
         if search is not None and not of_values and mistake is None and isinstance(case, Case):
-            reports, shown = _reports_with_values(case, target, trial, reports, search, spent)
+            report = reports[equivalence.ORACLE.name]
+            # UNKNOWN may hide a difference: the graph may only be right by other arithmetic.
+            open_ = report.verdict in (Verdict.VIOLATED, Verdict.UNKNOWN)
+            if open_ and trial.trace.nbytes <= MOST_BYTES:  # not too large for the oracle
+                start, promised = time.perf_counter(), bool(report.violations)
+                shown = search_values(case, target, trial, search, promised=promised)
+                spent.graphs += time.perf_counter() - start
+                reported = report_by_values(report, case, shown, search)
+                reports = {**reports, equivalence.ORACLE.name: reported}
     wrong, main = _main(case, target, trial, reports) if attribute else (None, None)
     return Examination(case, target, reports, trial, None, mistake, shown, wrong, main, spent)
 
@@ -168,29 +176,6 @@ def examine_twice(
             name: in_both(report, examination.reports[name]) for name, report in reports.items()
         }
     return reports, examination.trial
-
-
-def _reports_with_values(
-    case: Case,
-    target: Target,
-    trial: Trial,
-    reports: Mapping[str, Report],
-    budget: Budget,
-    spent: Spent,
-) -> tuple[Mapping[str, Report], ShownValues | None]:
-    """The reports, where that of *equivalence* has values that show its difference, if found."""
-    report = reports[equivalence.ORACLE.name]
-    # UNKNOWN may hide a difference: the graph may only be right by other arithmetic.
-    if report.verdict not in (Verdict.VIOLATED, Verdict.UNKNOWN):
-        return reports, None
-    if trial.trace.nbytes > MOST_BYTES:  # too large for the oracle
-        return reports, None
-    start = time.perf_counter()
-    promised = bool(report.violations)
-    shown = search_values(case, target, trial, budget, promised=promised)
-    spent.graphs += time.perf_counter() - start
-    reported = report_by_values(report, case, shown, budget)
-    return {**reports, equivalence.ORACLE.name: reported}, shown
 
 
 def rejection(case: Subject, target: Target, reason: Rejected, spent: Spent) -> Examination:

@@ -328,7 +328,12 @@ class _Group:
         """
         first, open_ = self.target.layers[0], []
         for member, violations in differing:
-            examination = self.examinations[member.index] = self._at_first(member)
+            if first is self.target:
+                examination = self._alone(member)
+            else:
+                why = "not asked"
+                examination = examine(member.case, first, eager=member.eager, without_graphs=why)
+                self.examinations[member.index] = examination
             if not examination.failed:
                 open_.append((member, violations))
         right_alone = []
@@ -340,13 +345,6 @@ class _Group:
             elif not _may_raise(self._alone(member)):
                 right_alone.append((_symptom(self.target, violations[0]), member))
         return right_alone
-
-    def _at_first(self, member: Member) -> Examination:
-        """Examine a member by itself on the first layer."""
-        first = self.target.layers[0]
-        if first is self.target:
-            return self._alone(member)
-        return examine(member.case, first, eager=member.eager, without_graphs="not asked")
 
     def _note_failure(
         self, symptom: Symptom, glued_case: GluedCase, companions: Sequence[Member]
