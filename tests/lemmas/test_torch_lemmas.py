@@ -13,13 +13,14 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from aliasproof.checks.check import check
 from aliasproof.ir import regions
-from aliasproof.ir.program import Input, Instruction, Program, Ref, Storage
+from aliasproof.ir.program import Program
 from aliasproof.ir.regions import Region
 from aliasproof.oracles import smt
 from aliasproof.oracles.verdict import Verdict
 from tests.lemmas.lemma import Refuted, prove
 from tests.lemmas.lemma_formulas import SymbolicView
 from tests.lemmas.torch_lemmas import SAYS_DISJOINT, TORCH_LEMMAS, says_no, says_yes
+from tests.short_programs import program_of, view
 
 # Later layers of `torch.compile` inherit what AOTAutograd does wrong.
 FIRST_LAYERS = ("functionalize", "fx-reinplace", "aot", "aot-epilogue", "reference")
@@ -49,10 +50,10 @@ def tensors(views: Sequence[SymbolicView]) -> list[torch.Tensor]:
     # Distinct values (up to 256 bytes), so that a moved or stale byte shows.
     flat = torch.arange(_nbytes(views), dtype=torch.int64).to(torch.uint8)
     return [
-        torch.empty(0, dtype=DTYPES[view.itemsize]).set_(
-            flat.untyped_storage(), view.offset, view.sizes, view.strides
+        torch.empty(0, dtype=DTYPES[x.itemsize]).set_(
+            flat.untyped_storage(), x.offset, x.sizes, x.strides
         )
-        for view in views
+        for x in views
     ]
 
 
@@ -61,16 +62,13 @@ def write_one_read_other(views: Sequence[SymbolicView]) -> Program:
 
     Its result is wrong if a compiler takes the views for disjoint.
     """
-    x, y = views
-    storage = Storage(DTYPES[x.itemsize], _nbytes(views) // x.itemsize)
-    inputs = tuple(
-        Input(name, 0, DTYPES[view.itemsize], view.sizes, view.strides, view.offset)
-        for name, view in (("x0", x), ("x1", y))
-    )
     # `not` changes every byte, so the read shows whichever byte the two views share.
-    write = Instruction("aten.bitwise_not_.default", (Ref("x0"),))
-    read = Instruction("aten.clone.default", (Ref("x1"),), (), ("v0",))
-    return Program((storage,), inputs, (write, read), ("v0",))
+    body = "aten.bitwise_not_.default(x0)\nv0 = aten.clone.default(x1)\nreturn (v0,)"
+    inputs = (
+        view(*x.sizes, strides=x.strides, offset=x.offset, storage=0, dtype=DTYPES[x.itemsize])
+        for x in views
+    )
+    return program_of(body, *inputs, bytes_of={0: _nbytes(views)})
 
 
 def invert_windows(views: Sequence[SymbolicView]) -> Program:
@@ -81,23 +79,20 @@ def invert_windows(views: Sequence[SymbolicView]) -> Program:
     (x,) = views
     (count, length), (step, _) = x.sizes, x.strides
     # The clone owns the windows, so a pass may want to overwrite it.
-    steps = (
-        Instruction("aten.clone.default", (Ref("x0"),), (), ("v0",)),
-        Instruction("aten.unfold.default", (Ref("v0"), 0, length, step), (), ("v1",)),
-        Instruction("aten.bitwise_not.default", (Ref("v1"),), (), ("v2",)),
-    )
-    elements = (count - 1) * step + length
-    dtype = DTYPES[x.itemsize]
-    return Program(
-        (Storage(dtype, elements),), (Input("x0", 0, dtype, (elements,), (1,)),), steps, ("v2",)
-    )
+    body = f"""
+    v0 = aten.clone.default(x0)
+    v1 = aten.unfold.default(v0, 0, {length}, {step})
+    v2 = aten.bitwise_not.default(v1)
+    return (v2,)
+    """
+    return program_of(body, view((count - 1) * step + length, dtype=DTYPES[x.itemsize]))
 
 
 def _nbytes(views: Sequence[SymbolicView]) -> int:
     """Bytes of the smallest storage that contains the views, in whole elements of each."""
-    end = max(view.region().interval[1] for view in views)
+    end = max(x.region().interval[1] for x in views)
     # Item sizes are powers of two, so the largest is a multiple of all.
-    unit = max(view.itemsize for view in views)
+    unit = max(x.itemsize for x in views)
     return int(-(-end // unit) * unit)
 
 
