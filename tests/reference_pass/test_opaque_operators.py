@@ -176,17 +176,18 @@ def test_a_copy_of_a_storage_that_ends_in_a_part_of_an_element_is_not_made(views
 # --- opaque calls may keep their arguments, and return them later ---------------------------------
 
 
+def remembers(x):
+    """A Python function that returns the operand of its first call."""
+    KEPT.append(x)
+    return KEPT[0]
+
+
 @pytest.fixture(scope="module", autouse=True)
 def library():
     """An operator that returns the operand of its first call, against its schema."""
     with torch.library._scoped_library("aliasproof_opaque_calls", "DEF") as library:
         library.define("cached(Tensor x) -> Tensor")
-
-        def cached(x):
-            KEPT.append(x)
-            return KEPT[0]
-
-        library.impl("cached", cached, "CPU")
+        library.impl("cached", remembers, "CPU")
         library.impl("cached", torch.empty_like, "Meta")
         yield
     KEPT.clear()
@@ -245,12 +246,6 @@ def test_another_number_of_sample_arguments_is_refused():
     made = functionalize(lambda x, y: x * 2 - y, torch.ones(3), torch.ones(3))
     with pytest.raises(Refused, match="takes 2 inputs, but 1"):
         plan_memory(made, torch.ones(3))
-
-
-def remembers(x):
-    """A Python function that returns the operand of its first call."""
-    KEPT.append(x)
-    return KEPT[0]
 
 
 def graph_with_a_function():
