@@ -69,7 +69,7 @@ def report(
     cases = contents.cases if contents is not None else (_single(locate(given)),)
     by_name = {case.finding.identifier: case.finding for case in cases}
     targets = () if contents is None else contents.targets
-    again = _SecondRuns(by_name, seconds, own, targets, at_least=0 if is_run else 1)
+    again = _SecondRuns(by_name, seconds, own, targets)
     findings = again.added(in_order(map(reported, cases)), progress)
     if contents is not None:
         return report_of_run(contents, findings)
@@ -104,7 +104,6 @@ class _SecondRuns:
     seconds: float
     own: str | None
     targets: Sequence[str]
-    at_least: int = 0
     _pool: Pool | None = None  # of one process
 
     def added(
@@ -120,7 +119,7 @@ class _SecondRuns:
                     result.append(replace(finding, not_run=advice))
                 elif self.seconds <= 0:
                     result.append(replace(finding, not_run=STORED))
-                elif number >= self.at_least and time.monotonic() > ends:
+                elif number and time.monotonic() > ends:
                     result.append(replace(finding, not_run=OUT_OF_TIME))
                 else:
                     result.append(self._again(finding))
