@@ -30,21 +30,24 @@ def assert_bad_input(outcome, *parts):
 
 
 @pytest.mark.parametrize(
-    ("options", "part"),
+    ("command", "part"),
     [
-        (("--device", "mps"), "device 'mps' is not supported; give cpu, cuda or cuda:NUMBER"),
-        (("--device", "cuda:999"), "device 'cuda:999'"),
-        (("--run", "a-file"), "a-file"),
-        (("--run", "a-file/below"), "a-file/below"),
-        (("--run", "/proc/nowhere"), "/proc/nowhere"),
-        (("--run", "not-empty"), "not empty"),
+        ("fuzz --device mps", "device 'mps' is not supported; give cpu, cuda or cuda:NUMBER"),
+        ("fuzz --device cuda:999", "device 'cuda:999'"),
+        ("fuzz --run a-file", "a-file"),
+        ("fuzz --run a-file/below", "a-file/below"),
+        ("fuzz --run /proc/nowhere", "/proc/nowhere"),
+        ("fuzz --run not-empty", "not empty"),
+        ("hunt --target functionalize", "give one of identity, dynamo"),
+        ("gate --rebuild nothing", "name the folder of a run"),
+        ("ops --status undrwn", "no op has the status 'undrwn'; did you mean 'undrawn'?"),
     ],
 )
-def test_fuzz(call, tmp_path, options, part):
+def test_options(call, tmp_path, command, part):
     (tmp_path / "a-file").touch()
     (tmp_path / "not-empty").mkdir()
     (tmp_path / "not-empty" / "precious").touch()
-    assert_bad_input(call("fuzz", *options), part)
+    assert_bad_input(call(*command.split()), part)
 
 
 @pytest.mark.parametrize(

@@ -127,8 +127,9 @@ def test_a_graph_that_torch_printed_is_taken(call, tmp_path: Path, command: str)
     assert ("your pass `doubled`" if command != "minimize" else "aten.add.Tensor") in done.out
 
 
-def test_a_program_that_does_not_differ_is_bad_input(call, copies) -> None:
-    refusal = call("bisect", copies, "-t", "identity").refusal
+@pytest.mark.parametrize("command", ["bisect", "minimize"])
+def test_a_program_that_does_not_differ_is_bad_input(call, copies, command: str) -> None:
+    refusal = call(command, copies, "-t", "identity").refusal
     assert "nothing differs: identity does what eager does" in refusal
 
 

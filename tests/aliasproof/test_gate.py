@@ -167,10 +167,6 @@ def test_without_a_baseline_known_bugs_are_no_change(call, few_programs):
     assert "there is no baseline" in outcome.err
 
 
-def test_what_is_no_run_is_refused(call):
-    assert "name the folder of a run" in call("gate", "--rebuild", "nothing").refusal
-
-
 # --- baselines, and a set cover -------------------------------------------------------------------
 
 

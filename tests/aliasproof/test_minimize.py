@@ -153,11 +153,6 @@ def test_what_other_values_show_is_reduced_with_them(call, write_program) -> Non
     assert found["signature"] == "known-negative-zero"
 
 
-def test_a_function_that_does_not_differ_is_bad_input(call, mine: Path) -> None:
-    refusal = call("minimize", mine, "-t", "identity").refusal
-    assert "nothing differs: identity does what eager does" in refusal
-
-
 @pytest.mark.parametrize(
     ("body", "why"),
     [

@@ -1,12 +1,12 @@
 """`make lint` reports a mistake of each rule of `style.py`, in file and line."""
 
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-STYLE = Path(__file__).with_name("style.py")
+from tests.quality.style import main
+
 BUDGET = 500  # lines of source
 
 
@@ -22,12 +22,10 @@ def repository(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def style(repository: Path) -> tuple[int, list[str]]:
-    done = subprocess.run(
-        [sys.executable, STYLE, repository], capture_output=True, text=True, check=False
-    )
-    assert done.stderr == ""
-    return done.returncode, done.stdout.splitlines()
+@pytest.fixture
+def style(repository: Path, capsys: pytest.CaptureFixture[str]) -> Callable[[], tuple[object, ...]]:
+    """Gives the exit status, and the lines that are printed."""
+    return lambda: (main([str(repository)]), capsys.readouterr().out.splitlines())
 
 
 @pytest.mark.parametrize(
@@ -49,11 +47,11 @@ def style(repository: Path) -> tuple[int, list[str]]:
         ),
     ],
 )
-def test_a_mistake_is_reported(repository: Path, file: str, text: str, mistake: str) -> None:
-    assert style(repository) == (0, [])
+def test_a_mistake_is_reported(repository: Path, style, file: str, text: str, mistake: str) -> None:
+    assert style() == (0, [])
     (repository / file).parent.mkdir(exist_ok=True)
     (repository / file).write_text(text)
-    status, lines = style(repository)
+    status, lines = style()
     assert status == 1
     assert any(line.startswith(file + mistake) for line in lines), lines
 
@@ -67,15 +65,15 @@ def test_a_mistake_is_reported(repository: Path, file: str, text: str, mistake: 
         ("tests/test_a.py", "import aliasproof.oracles\nfrom . import oracles\n"),
     ],
 )
-def test_what_is_allowed_is_not_reported(repository: Path, file: str, text: str) -> None:
+def test_what_is_allowed_is_not_reported(repository: Path, style, file: str, text: str) -> None:
     (repository / file).write_text(text)
-    assert style(repository) == (0, [])
+    assert style() == (0, [])
 
 
-def test_source_beyond_the_budget_is_reported(repository: Path) -> None:
+def test_source_beyond_the_budget_is_reported(repository: Path, style) -> None:
     for name in ("values", "metadata"):
         (repository / "oracles" / f"{name}.py").write_text("\n" * (BUDGET // 2 + 1))
     mistake = f"pyproject.toml:1: size: {BUDGET + 2} lines of source, at most {BUDGET}"
-    status, [line] = style(repository)
+    status, [line] = style()
     assert status == 1
     assert line.startswith(mistake)
