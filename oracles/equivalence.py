@@ -256,10 +256,15 @@ def _violation(what: str, index: int, eager: ValueHashes, target: ValueHashes) -
         "wrong elements": int(differ.sum()),
         "elements": differ.size,
     }
-    expressions = _expressions(
-        int(element_hashes(expected[at])), int(element_hashes(actual[at])), eager, target
-    )
-    return Violation("equivalence", KIND, place, evidence | expressions)
+    known, symbols = eager.symbols, target.symbols
+    if known is not None and symbols is not None:
+        right, other = (int(element_hashes(hashes[at])) for hashes in (expected, actual))
+        evidence |= {"eager": known.spell(right), "target": symbols.spell(other)}
+        # The first computation in which the target differs.
+        foreign = symbols.first_foreign(other, known)
+        if foreign is not None and foreign != other:
+            evidence["eager never computes"] = symbols.spell(foreign)
+    return Violation("equivalence", KIND, place, evidence)
 
 
 def _around(byte: int, views: Mapping[int, Location]) -> str:
@@ -272,20 +277,6 @@ def _around(byte: int, views: Mapping[int, Location]) -> str:
     if byte < starts[first]:
         return f"bytes before input {first}'s view"
     return f"bytes between the elements of input {first}"
-
-
-def _expressions(
-    expected: int, actual: int, eager: ValueHashes, target: ValueHashes
-) -> dict[str, Any]:
-    """Both symbolic values, and the first computation in which the target differs."""
-    ours, theirs = eager.symbols, target.symbols
-    if ours is None or theirs is None:
-        return {}
-    expressions = {"eager": ours.spell(expected), "target": theirs.spell(actual)}
-    foreign = theirs.first_foreign(actual, ours)
-    if foreign is not None and foreign != actual:
-        expressions["eager never computes"] = theirs.spell(foreign)
-    return expressions
 
 
 ORACLE = Oracle(

@@ -515,30 +515,6 @@ _ROUND = {"ceil", "floor", "round", "trunc", "fix", "nan_to_num"}
 _ASK_FOR_SPECIAL_VALUES = {"isposinf", "isneginf", "isinf", "isnan"}
 
 
-def gives_its_operand(op: OpOverload, given: Mapping[str, Any], result: torch.Tensor) -> bool:
-    """True if the result is equal to `self` for all values."""
-    operand = given.get("self")
-    if _name(op) == "constant_pad_nd":
-        return not any(given["pad"])
-    rounds = _name(op) in _ROUND and not given.get("decimals")
-    return rounds and _is_whole(operand) and operand.dtype == result.dtype
-
-
-def gives_a_constant(op: OpOverload, given: Mapping[str, Any], result: torch.Tensor) -> bool:
-    """True if the result is the same for all values."""
-    operand = given.get("self")
-    if not (_is_whole(operand) and _is_whole(result)):
-        return False
-    factors = [given[name] for name in ("other", "scalar", "scalars") if name in given]
-    # `mul` of lists calls its factor `scalar` or `scalars`.
-    by_zero = not any(isinstance(factor, torch.Tensor) for factor in factors) and factors == [0]
-    return _name(op) in _ASK_FOR_SPECIAL_VALUES or (_name(op) == "mul" and by_zero)
-
-
-def _name(op: OpOverload) -> str:
-    return torch_name(op).removeprefix("_foreach_")
-
-
 def _is_whole(value: Any) -> TypeGuard[torch.Tensor]:
     """True for a tensor of integers or bools."""
     is_tensor = isinstance(value, torch.Tensor)
@@ -702,9 +678,18 @@ class OpHashes:
         self, op: OpOverload, given: Mapping[str, Any], result: torch.Tensor
     ) -> Array | None:
         """The hashes of a result that needs no computation because of its dtype, or None."""
-        if gives_its_operand(op, given, result):
+        name, operand = torch_name(op).removeprefix("_foreach_"), given.get("self")
+        if name == "constant_pad_nd" and not any(given["pad"]):
             return self.memory.read(given["self"])
-        return self.memory.constant(result) if gives_a_constant(op, given, result) else None
+        if not _is_whole(operand):
+            return None
+        if name in _ROUND and not given.get("decimals") and operand.dtype == result.dtype:
+            return self.memory.read(operand)
+        # `mul` of lists calls its factor `scalar` or `scalars`.
+        factors = [given[it] for it in ("other", "scalar", "scalars") if it in given]
+        by_zero = not any(isinstance(factor, torch.Tensor) for factor in factors) and factors == [0]
+        constant = name in _ASK_FOR_SPECIAL_VALUES or (name == "mul" and by_zero)
+        return self.memory.constant(result) if constant and _is_whole(result) else None
 
     def _pointwise(self, op: OpOverload, given: dict[str, Any], result: torch.Tensor) -> Array:
         # Sizes are not part of the hash: an element depends only on the elements at its position.

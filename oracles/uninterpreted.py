@@ -49,7 +49,6 @@ from aliasproof.oracles.op_hashes import (
     torch_name,
 )
 from aliasproof.oracles.value_hashes import (
-    Array,
     HashedMemory,
     SymbolicValues,
     are_constants,
@@ -150,65 +149,49 @@ class UninterpretedMode(TorchDispatchMode):
         # A random op may draw only once; its functional form would draw other values.
         form = functional_form(op)
         if form is None or facts(op).random:
-            left, dtypes, result = self._opaque_mutation(op, given, written)
+            key = None if is_constant(op, given) else self._ops.opaque_key(op, given)
+            if key is not None:
+                self.computing[call_name(op, given)] += 1
+            result = op(**given)
+            # New results first, as a functional form would return them.
+            made = [*_not_in(written, result), *written]
+            left = [
+                self.memory.constant(tensor)
+                if key is None
+                else self._ops.opaque(key, index, tensor)
+                for index, tensor in enumerate(made)
+            ]
         else:
-            left, dtypes = self._by_functional_form(op, form, given, written)
+            # It takes the arguments of the op in the same order, without `out=`.
+            values = [
+                given[argument.name]
+                for index, argument in enumerate(op._schema.arguments)
+                if not is_out(op, index)
+            ]
+            names = (argument.name for argument in form._schema.arguments)
+            named = dict(zip(names, values, strict=True))
+            # Without a given dtype, a kernel computes in the dtype of the tensor that it writes.
+            if named.get("dtype", written) is None:
+                named["dtype"] = written[0].dtype
+            shadow = form(**named)
+            made, computed = [*tensors_in(shadow)], self._ops.hashes_of_results(form, named, shadow)
+            left = [hashes for hashes in computed if hashes is not None]
+            if stores(form):
+                self.memory.make(shadow, left[0])
+                self._store(form, named, shadow)
+                left = [self.memory.read(shadow)]
             result = op(**given)
         # A functional form returns new results first, then the new contents of the written
         # operands.
         new = len(left) - len(written)
         for tensor, hashes in zip(_not_in(written, result), left[:new], strict=False):
             self.memory.make(tensor, hashes)
-        for tensor, hashes, dtype in zip(written, left[new:], dtypes[new:], strict=True):
+        for tensor, hashes, source in zip(written, left[new:], made[new:], strict=True):
             # A converted constant is a constant, as in a graph that converts it by a separate op.
-            constant = dtype != tensor.dtype and are_constants(hashes)
-            converted = self.memory.converted(hashes, dtype, tensor.dtype)
+            constant = source.dtype != tensor.dtype and are_constants(hashes)
+            converted = self.memory.converted(hashes, source.dtype, tensor.dtype)
             self.memory.write(tensor, self.memory.constant(tensor) if constant else converted)
         return result
-
-    def _by_functional_form(
-        self,
-        op: OpOverload,
-        form: OpOverload,
-        given: dict[str, Any],
-        written: list[torch.Tensor],
-    ) -> tuple[list[Array], list[torch.dtype]]:
-        """The hashes and dtypes of the results of the functional form."""
-        # A functional form takes the arguments of the op in the same order, without `out=`.
-        values = [
-            given[argument.name]
-            for index, argument in enumerate(op._schema.arguments)
-            if not is_out(op, index)
-        ]
-        names = (argument.name for argument in form._schema.arguments)
-        named = dict(zip(names, values, strict=True))
-        # Without a given dtype, a kernel computes in the dtype of the tensor that it writes.
-        if named.get("dtype", written) is None:
-            named["dtype"] = written[0].dtype
-        shadow = form(**named)
-        computed = self._ops.hashes_of_results(form, named, shadow)
-        made = [hashes for hashes in computed if hashes is not None]
-        if stores(form):
-            self.memory.make(shadow, made[0])
-            self._store(form, named, shadow)
-            made = [self.memory.read(shadow)]
-        return made, [tensor.dtype for tensor in tensors_in(shadow)]
-
-    def _opaque_mutation(
-        self, op: OpOverload, given: dict[str, Any], written: list[torch.Tensor]
-    ) -> tuple[list[Array], list[torch.dtype], Any]:
-        """Run an op without a functional form, or a random one, as an opaque op."""
-        key = None if is_constant(op, given) else self._ops.opaque_key(op, given)
-        if key is not None:
-            self.computing[call_name(op, given)] += 1
-        result = op(**given)
-        # New results first, as a functional form would return them.
-        left = [*_not_in(written, result), *written]
-        hashes = [
-            self.memory.constant(tensor) if key is None else self._ops.opaque(key, index, tensor)
-            for index, tensor in enumerate(left)
-        ]
-        return hashes, [tensor.dtype for tensor in left], result
 
     def _store(self, op: OpOverload, given: Mapping[str, Any], result: torch.Tensor) -> None:
         """Finish a scatter or `copy`: clone the storage of its base, then store its source."""
