@@ -315,20 +315,16 @@ class Watch(TorchDispatchMode):
             self._note_unspecified(f"{call.op} {reason}")
         if depends_on_their_order(steps):
             self._note_unspecified(f"{call.op} runs one tensor after the other, and they overlap")
-        self._refuse_uninitialised(call)
-
-    def _note_unspecified(self, how: str) -> None:
-        self.trace.unspecified = self.trace.unspecified or how
-
-    def _refuse_uninitialised(self, call: EagerCall) -> None:
         # A view, or a write of only metadata, shows memory without reading it.
-        is_view = call.facts.kind is Kind.VIEW or torch.Tag.inplace_view in call.op.tags
-        if is_view or not self._uninitialised:
+        if call.facts.kind is Kind.VIEW or is_view or not self._uninitialised:
             return
         # A store by index replaces elements, and does not read them.
         stored = replaces_elements(call.op.overloadpacket, call.arguments)
         if any(map(self._uninitialised.shown_by, call.only_read if stored else call.read())):
             raise Undefined(f"{call.op} reads memory that was never written")
+
+    def _note_unspecified(self, how: str) -> None:
+        self.trace.unspecified = self.trace.unspecified or how
 
     def _note_operands(self, call: EagerCall) -> None:
         """Note the operands as they are before the call, which may overwrite them."""

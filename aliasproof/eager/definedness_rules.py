@@ -239,7 +239,8 @@ def updates_outside_parameters(call: EagerCall) -> str | None:
         for parameter, state in zip(parameters, states, strict=False):
             if state.shape != parameter.shape:
                 return "takes all tensors of a parameter to be of its size"
-            if not _has_no_gaps(state):
+            start, end = Region.of(state).interval
+            if end - start != state.numel() * state.element_size():
                 return "takes the numbers of a parameter to be without gaps"
     return None
 
@@ -283,11 +284,6 @@ def samples_in_no_mode(call: EagerCall) -> str | None:
         return None
     modes = call.arguments["interpolation_mode"], call.arguments["padding_mode"]
     return None if all(mode in range(3) for mode in modes) else "samples in a mode that is none"
-
-
-def _has_no_gaps(tensor: torch.Tensor) -> bool:
-    start, end = Region.of(tensor).interval
-    return end - start == tensor.numel() * tensor.element_size()
 
 
 _FUSED_OPTIMIZERS = {

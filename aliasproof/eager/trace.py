@@ -193,7 +193,13 @@ class Rounding:
         operation. Then the kernel may round once or twice.
         """
         if facts(op).kind is Kind.VIEW:
-            self._note_view(op, read, made)
+            # It shares the storage of its base, so it needs no entry of its own. Only a view as
+            # another dtype changes the meaning of the bits.
+            if op is torch.ops.aten.view.dtype:
+                self.mixed.add(read[0])
+            elif any(view.is_complex() != read[0].is_complex() for view in made):
+                self.split.add(read[0])
+            self._note_bits(read)
             return
         name = rounding_name(op)
         traits = traits_of(name)
@@ -234,17 +240,6 @@ class Rounding:
             tensor in self.computed,
             coarsest if _unit(coarsest) > _unit(tensor.dtype) else None,
         )
-
-    def _note_view(
-        self, op: OpOverload, read: Sequence[torch.Tensor], made: Sequence[torch.Tensor]
-    ) -> None:
-        """Follow a view. It shares the storage of its base, so it needs no entry of its own."""
-        # Only a view as another dtype changes the meaning of the bits.
-        if op is torch.ops.aten.view.dtype:
-            self.mixed.add(read[0])
-        elif any(view.is_complex() != read[0].is_complex() for view in made):
-            self.split.add(read[0])
-        self._note_bits(read)
 
     def _note_bits(self, tensors: Sequence[torch.Tensor]) -> None:
         for tensor in tensors:
