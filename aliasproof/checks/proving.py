@@ -173,9 +173,14 @@ class _Proving:
         reasons = [untrue[name] for name in sorted({proof.one, proof.other} & untrue.keys())]
         if proof.answer is Answer.PROVED and reasons:
             return replace(proof, answer=Answer.UNKNOWN, how=reasons[0])
-        if proof.answer is Answer.REFUTED:
-            return self._replay(proof, compiled)
-        return proof
+        if proof.answer is not Answer.REFUTED:
+            return proof
+        assert proof.sizes is not None
+        try:
+            shown = self._counterexample(proof.one, proof.other, proof.sizes, compiled)
+        except Rejected as reason:
+            return replace(proof, answer=Answer.UNKNOWN, how=str(reason), sizes=None)
+        return replace(proof, counterexample=shown)
 
     def _compile(self) -> Function:
         """The symbolic build. Raises `Rejected` if there is none."""
@@ -237,15 +242,6 @@ class _Proving:
         return tuple(
             tuple(int(evaluate(size, sizes)) for size in shape) for shape in self.inputs.shapes
         )
-
-    def _replay(self, proof: Proof, compiled: Function) -> Proof:
-        """A refutation with its counterexample, or unknown if a real run does not show one."""
-        assert proof.sizes is not None
-        try:
-            shown = self._counterexample(proof.one, proof.other, proof.sizes, compiled)
-        except Rejected as reason:
-            return replace(proof, answer=Answer.UNKNOWN, how=str(reason), sizes=None)
-        return replace(proof, counterexample=shown)
 
     def _counterexample(
         self, one: str, other: str, sizes: SizeValues, compiled: Function
