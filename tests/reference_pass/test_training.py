@@ -143,12 +143,24 @@ sine.register_autograd(
 )
 
 
+SQUARE = computed((torch.eye(3) * 2 + 0.1).requires_grad_())
 SEVENTHS = computed((torch.arange(1.0, 4) / 7).requires_grad_())
 
 
 @torch.library.custom_op("reference_pass_tests::double_strided", mutates_args=("y",))
 def double_strided(y: Tensor) -> None:
     y.mul_(2)
+
+
+@torch.library.custom_op("reference_pass_tests::scale", mutates_args=("y",))
+def scale(x: Tensor, y: Tensor) -> Tensor:
+    y.mul_(3)
+    return x * 2
+
+
+@scale.register_fake
+def _(x: Tensor, y: Tensor) -> Tensor:
+    return torch.empty_like(x)
 
 
 def draws(x):
@@ -500,6 +512,18 @@ writes_an_out(x): computed(transposed()), compiled=True
         torch.sigmoid(x, out=y)
     return y, x * y
 
+draws_again_in_the_backward(x): SQUARE, compiled=True
+    draws = lambda x: functional.dropout(x * 2, 0.5).sin()
+    return checkpoint(draws, x, use_reentrant=False) * torch.rand(3)
+
+draws_again_in_the_order_of_memory(x): SQUARE, compiled=True
+    draws = lambda x: functional.dropout(x.t() * 2, 0.5).sin() + torch.rand_like(x)
+    return checkpoint(draws, x, use_reentrant=False) * torch.rand(3)
+
+draws_twice_again(x): SQUARE, compiled=True
+    draws = lambda x: functional.dropout(functional.dropout(x).relu_()).exp()
+    return checkpoint(draws, x, use_reentrant=False) * torch.rand(3)
+
 draws_in_a_checkpoint(x): computed(transposed()), compiled=True
     x = x * 2
     x[0].zero_()
@@ -522,6 +546,19 @@ switches_off(x): computed(transposed()), compiled=True
 scatters_a_diagonal(x): parts(6, lambda x: x.as_strided((2, 1), (3, 1))), compiled=True
     x.log10_()  # the copy of the input keeps its strides
     return x.diagonal_scatter(x.diagonal())
+
+# --- higher-order operators of AOTAutograd --------------------------------------------------------
+
+takes_a_root(x): SQUARE, compiled=True
+    return torch.linalg.cholesky(x)  # `with_effects` around the check for errors
+
+inverts(x): SQUARE, compiled=True
+    return torch.linalg.inv(x)
+
+calls_a_custom_operator_with_a_result(x): SQUARE, compiled=True
+    y = x.detach() * 1  # `auto_functionalized_v2`
+    z = scale(x.detach(), y)
+    return x * y + z
 
 # --- as it was given ------------------------------------------------------------------------------
 
