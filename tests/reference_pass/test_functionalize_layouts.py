@@ -115,6 +115,10 @@ drawn_noise_for_a_lazily_negative_view_of_it(x): torch.tensor(-3.0)
     aten.rrelu_with_noise_.default(negative, x, 0.1, 0.3, True)
     return negative, aten.mul.Tensor(x, 2)
 
+a_result_that_does_not_become_a_conjugate_view(x): complex_counted(2)
+    conjugate = aten._conj.default(aten.mul.Tensor(x, 2))
+    return aten.view_as_real.default(aten.add.Tensor(conjugate, 1))
+
 # There is no kernel that negates float8.
 the_bits_are_resolved_in_the_dtype_of_the_source(x, y): counted(3), counted(3).to(torch.float8_e5m2)
     aten._foreach_copy_.default([y], [aten._neg_view.default(x)])

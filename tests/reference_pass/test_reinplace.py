@@ -568,28 +568,6 @@ def test_strides_of_size_one_are_known_where_operands_are_contiguous():
     assert "mul_.Tensor" in pipeline(lambda x: (x + 1) * 2, torch.ones(1)[:1:2]).code
 
 
-def test_a_result_does_not_become_a_conjugate_view():
-    def program(x):
-        conjugate = aten._conj.default(aten.mul.Tensor(x, 2))
-        return aten.view_as_real.default(aten.add.Tensor(conjugate, 1))
-
-    given, module = torch.tensor([1 + 2j, 3 - 1j]), fx.symbolic_trace(program)
-    assert torch.equal(pipeline(module, given)(given), module(given))
-
-
-def test_what_a_scatter_copies_around_its_base_is_read():
-    def program(x, part):
-        base = aten.mul.Tensor(x, 2)
-        front, back = (aten.slice.Tensor(base, 0, start, start + 4) for start in (0, 4))
-        used = aten.sum.default(aten.add.Tensor(back, 1))
-        copied = aten.slice_scatter.default(front, part, 0, 0, 2)
-        return used, aten.mul.Tensor(aten.as_strided.default(copied, [8], [1], 0), 3)
-
-    given = torch.arange(8.0), torch.full((2,), 9.0)
-    reinplaced = reinplace(fx.symbolic_trace(program), *given)
-    assert all(map(torch.equal, reinplaced(*given), program(*given)))
-
-
 def test_an_op_on_a_list_costs_in_proportion_to_the_length_of_the_list():
     def program(*values):
         return torch._foreach_mul(torch._foreach_mul(values, 2), 3)
