@@ -21,7 +21,7 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import torch
 
@@ -59,13 +59,6 @@ class Member:
         return function.program
 
 
-class Run(NamedTuple):
-    """The observation of a run, and its build; None if that raised."""
-
-    observation: Observation
-    build: Build | None
-
-
 @dataclass(frozen=True, slots=True)
 class GluedCase:
     """Members as one case. A target runs it once."""
@@ -73,7 +66,7 @@ class GluedCase:
     members: Sequence[Member]
     glued: Glued
     case: Case
-    _runs: dict[str, Run | None] = field(default_factory=dict)
+    _observed: dict[str, Observation | None] = field(default_factory=dict)
 
     @classmethod
     def of(cls, members: Sequence[Member]) -> GluedCase:
@@ -87,16 +80,23 @@ class GluedCase:
 
         return cls(members, glued, Case(ProgramFunction(glued.program), inputs))
 
-    def run(self, target: Target, spent: Spent) -> Run:
-        """The run on a target. Raises `Rejected` if the target does not take the program."""
-        run = Run(*run_target(self.case, target, spent))
-        self._runs[target.name] = run
-        return run
+    def run(self, target: Target, spent: Spent) -> tuple[Observation, Build | None]:
+        """The run on a target, and its build; None if that raised.
 
-    def error(self, target: Target, spent: Spent) -> Exception | None:
-        """The exception that the target raises; None if it returns."""
-        run = self._run_of(target, spent)
-        return None if run is None else run.observation.error
+        Raises `Rejected` if the target does not take the program.
+        """
+        observation, build = run_target(self.case, target, spent)
+        self._observed[target.name] = observation
+        return observation, build
+
+    def observed(self, target: Target, spent: Spent) -> Observation | None:
+        """The run on a target, made at most once; None if the target does not take the case."""
+        if target.name not in self._observed:
+            try:
+                self.run(target, spent)
+            except Rejected:
+                self._observed[target.name] = None
+        return self._observed[target.name]
 
     def build_raises(self, target: Target, spent: Spent) -> bool:
         """Whether the build raises. A target that generates code does not compile it for this."""
@@ -115,11 +115,11 @@ class GluedCase:
 
     def violations(self, target: Target, member: Member, spent: Spent) -> list[Violation]:
         """The violations of a member in the run on a target; none if the run raised."""
-        run = self._run_of(target, spent)
-        if run is None or run.observation.error is not None:
+        run = self.observed(target, spent)
+        if run is None or run.error is not None:
             return []
         eager, trace = member.eager
-        for other, observation in self.parts(run.observation):
+        for other, observation in self.parts(run):
             if other is member:
                 return judge(target.contract, eager, observation, trace).violations
         raise ValueError(f"program {member.index} is no member")
@@ -127,10 +127,8 @@ class GluedCase:
     def first_wrong(self, target: Target, spent: Spent) -> Target | None:
         """The first earlier target that raises, or makes members share bytes; None if none does."""
         for layer in target.earlier:
-            run = self._run_of(layer, spent)
-            if run is None:
-                continue
-            if run.observation.error is not None or self.strangers(run.observation):
+            run = self.observed(layer, spent)
+            if run is not None and (run.error is not None or self.strangers(run)):
                 return layer
         return None
 
@@ -156,15 +154,6 @@ class GluedCase:
                         sharing |= {other.index: other, member.index: member}
                 known.append((member, regions[name]))
         return list(sharing.values())
-
-    def _run_of(self, target: Target, spent: Spent) -> Run | None:
-        """The run on a target, made at most once; None if the target does not take the case."""
-        if target.name not in self._runs:
-            try:
-                self.run(target, spent)
-            except Rejected:
-                self._runs[target.name] = None
-        return self._runs[target.name]
 
 
 # --- groups ---------------------------------------------------------------------------------------
@@ -260,27 +249,27 @@ class _Group:
         self.announce([member.index for member in members])
         glued_case = GluedCase.of(members)
         try:
-            run = glued_case.run(self.target, self.spent)
+            run, build = glued_case.run(self.target, self.spent)
         except Rejected:  # the target does not take some member
             for member in members:
                 self._alone(member)
             return True
-        memory = run.observation.memory
+        memory = run.memory
         # A write outside of a buffer does not identify the member whose kernel it is.
-        if run.observation.error is not None or (memory is not None and memory.stray):
+        if run.error is not None or (memory is not None and memory.stray):
             self._examine_alone(glued_case)
             return True
         self.ran([member.index for member in members])
-        self._judge(glued_case, run)
+        self._judge(glued_case, run, build)
         return False
 
     # --- a run that returned ---
 
-    def _judge(self, glued_case: GluedCase, run: Run) -> None:
+    def _judge(self, glued_case: GluedCase, run: Observation, build: Build | None) -> None:
         """Judge each member. Members that differ from eager are examined by themselves."""
-        on_graphs = self._on_graphs(glued_case, run)
+        on_graphs = self._on_graphs(glued_case, run, build)
         differing: list[tuple[Member, list[Violation]]] = []
-        for member, observation in glued_case.parts(run.observation):
+        for member, observation in glued_case.parts(run):
             eager, trace = member.eager
             judgement = judge(self.target.contract, eager, observation, trace)
             trial = Trial(eager, trace, observation, judgement)
@@ -293,23 +282,23 @@ class _Group:
         # After all members were examined, it is known which fail by themselves.
         for symptom, member in self._explain(glued_case, differing):
             self._note_failure(symptom, glued_case, [member])
-        strangers = glued_case.strangers(run.observation)
+        strangers = glued_case.strangers(run)
         if strangers:
             violation = Violation("aliasing", "new alias between programs", "outputs")
             layer = glued_case.first_wrong(self.target, self.spent) or self.target
             self._note_failure(_symptom(layer, violation), glued_case, strangers)
 
-    def _on_graphs(self, glued_case: GluedCase, run: Run) -> dict[str, Report] | None:
+    def _on_graphs(
+        self, glued_case: GluedCase, run: Observation, build: Build | None
+    ) -> dict[str, Report] | None:
         """The reports of the oracles on graphs if none reports a difference; else None.
 
         The graph of a group does not separate its members, so each one is then examined by itself.
         """
-        assert run.build is not None
-        if run.build.opaque is not None:
-            return dict(all_not_applicable(run.build.opaque, ON_GRAPHS).reports)
-        trial = Trial(
-            *run_eager(glued_case.case, self.spent), run.observation, Judgement({}), run.build
-        )
+        assert build is not None
+        if build.opaque is not None:
+            return dict(all_not_applicable(build.opaque, ON_GRAPHS).reports)
+        trial = Trial(*run_eager(glued_case.case, self.spent), run, Judgement({}), build)
         try:
             reports = examine_graphs(glued_case.case, self.target, trial).reports
         except (Rejected, InternalError):  # by itself, each member is judged, or raises this itself
@@ -373,7 +362,8 @@ class _Group:
         if not any(raised):
             # Both halves return, so only the whole group raises.
             layer = glued_case.first_wrong(self.target, self.spent) or self.target
-            error = glued_case.error(layer, self.spent)
+            run = glued_case.observed(layer, self.spent)
+            error = None if run is None else run.error
             kind = f"raises {type(error).__name__}" if error else "writes around a buffer"
             violation = Violation("errors" if error else "bounds", kind, "call")
             self._note_failure(_symptom(layer, violation), glued_case, members)

@@ -93,14 +93,14 @@ def _doubtful(candidates: Sequence[Program], target: Target) -> set[int]:
         return everyone
     glued_case = GluedCase.of(members)
     try:
-        run = glued_case.run(target, Spent())
+        run, _ = glued_case.run(target, Spent())
     except (Rejected, InternalError):
         return everyone
-    if run.observation.error is not None:
+    if run.error is not None:
         return everyone
     return unknown | {
         member.index
-        for member, observation in glued_case.parts(run.observation)
+        for member, observation in glued_case.parts(run)
         if judge(
             target.contract, member.eager.observation, observation, member.eager.trace
         ).violations
