@@ -393,16 +393,11 @@ def _observed(
 ) -> ObservedGraph:
     graph, analysis = graph_module.graph, analyse(graph_module, inputs, EAGER)
     path_of = dict(zip(graph.find_nodes(op="placeholder"), paths, strict=False))
-    return ObservedGraph(graph, analysis, tuple(_lines(graph, analysis, path_of)))
-
-
-def _lines(
-    graph: fx.Graph, analysis: Analysis, path_of: Mapping[fx.Node, str]
-) -> Iterator[NodeLine]:
     storage: dict[int, int] = {}  # by tensor object, at this point of the graph
+    lines = []
     for node in graph.nodes:
         if node.op == "output":
-            yield NodeLine("", f"return {_argument(node.args[0])}")
+            lines.append(NodeLine("", f"return {_argument(node.args[0])}"))
             continue
         effect = analysis.effects[node]
         # Before the update below: a node writes the storage that a tensor had before the node.
@@ -417,7 +412,8 @@ def _lines(
             _shown_layout(effect.shows[id(tensor)]) for tensor in tensors_in(effect.value)
         )
         writes = tuple(dict.fromkeys(map(letter, written)))
-        yield NodeLine(node.name, _call(node, path_of.get(node, "")), returned, writes)
+        lines.append(NodeLine(node.name, _call(node, path_of.get(node, "")), returned, writes))
+    return ObservedGraph(graph, analysis, tuple(lines))
 
 
 def _shown_layout(geometry: Geometry) -> ShownLayout:
