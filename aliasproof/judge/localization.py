@@ -443,9 +443,16 @@ class _StepSearch:
         oracle = self.violation.oracle
         if oracle in _ON_STAGES:
             return self._on_stage(step, compiled)
+        contract, (expected, trace) = self.target.contract, self.eager
         seed_generators()
         if oracle == equivalence.ORACLE.name:
-            return self._on_value_hashes(function)
+
+            def hashes(seed: int) -> tuple[ValueHashes, ValueHashes]:
+                ours = run_uninterpreted(self.case.function, self.case.fresh_inputs(), seed=seed)
+                seed_generators()
+                return ours, run_uninterpreted(function, self.case.fresh_inputs(), seed=seed)
+
+            return equivalence.judge(contract, *hashes(0), trace, lambda: hashes(1)).violations
         if step.layer in REPLAYED:
 
             def compiled_again(*inputs: torch.Tensor) -> object:
@@ -457,17 +464,7 @@ class _StepSearch:
                 actual = observe(compiled_again, self.case.fresh_inputs())
         else:
             actual = observe(function, self.case.fresh_inputs())
-        expected, trace = self.eager
-        return judge(self.target.contract, expected, actual, trace).violations
-
-    def _on_value_hashes(self, function: Callable[..., object]) -> Sequence[Violation]:
-        def hashes(seed: int) -> tuple[ValueHashes, ValueHashes]:
-            expected = run_uninterpreted(self.case.function, self.case.fresh_inputs(), seed=seed)
-            seed_generators()
-            return expected, run_uninterpreted(function, self.case.fresh_inputs(), seed=seed)
-
-        contract, trace = self.target.contract, self.eager.trace
-        return equivalence.judge(contract, *hashes(0), trace, lambda: hashes(1)).violations
+        return judge(contract, expected, actual, trace).violations
 
     def _on_stage(self, step: Step, compiled: SteppedFunction) -> Sequence[Violation]:
         build, inputs = compiled.build, compiled.graph_inputs
