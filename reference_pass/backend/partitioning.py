@@ -25,16 +25,12 @@ def needs_autograd(graph_module: fx.GraphModule, example_inputs: Sequence[Any]) 
     """True if AOTAutograd must make the graphs: something requires a gradient, or has wrappers."""
     # Parameters are inputs, or attributes of the graph (`install_free_tensors`, `symbolic_trace`).
     tensors = [*tensors_in(example_inputs), *graph_module.parameters(), *graph_module.buffers()]
-    grad = torch.is_grad_enabled() or _enables_grad(graph_module)
-    # AOTAutograd also unpacks tensors that consist of others, such as jagged ones.
-    return (grad and any(tensor.requires_grad for tensor in tensors)) or has_wrappers(graph_module)
-
-
-def _enables_grad(graph_module: fx.GraphModule) -> bool:
-    """True if a part of the graph is under `enable_grad`: the caller may be under `no_grad`."""
+    # A part of the graph may be under `enable_grad`, and the caller under `no_grad`.
     switch = torch._C._set_grad_enabled
     switches = graph_module.graph.find_nodes(op="call_function", target=switch)
-    return any(node.args == (True,) for node in switches)
+    grad = torch.is_grad_enabled() or any(node.args == (True,) for node in switches)
+    # AOTAutograd also unpacks tensors that consist of others, such as jagged ones.
+    return (grad and any(tensor.requires_grad for tensor in tensors)) or has_wrappers(graph_module)
 
 
 def has_wrappers(graph_module: fx.GraphModule) -> bool:

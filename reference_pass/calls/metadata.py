@@ -108,19 +108,16 @@ def can_keep(old: Any, new: Any, node: fx.Node) -> bool:
 def _can_keep(old: Any, new: Any, node: fx.Node, operands: set[int]) -> bool:
     if not (isinstance(old, torch.Tensor) and isinstance(new, torch.Tensor)):
         return type(old) is type(new) and bool(old == new)  # sizes and other plain results
-    if not _same_metadata(old, new):
+    same_metadata = (
+        encoding(old) == encoding(new)
+        and equal(tuple(old.shape), tuple(new.shape))
+        and same_strides(tuple(old.shape), old.stride(), new.stride())
+        and same_location(old, new)
+    )
+    if not same_metadata:
         return False
     if storage_of(old) == storage_of(new):  # a view, or a mutating call
         # A mutating call returns the very object that it writes.
         return not writes(node.target) or old is new
     # Two storages, none of them an operand's: the node makes a new tensor in each run.
     return not operands & {storage_of(old), storage_of(new)}
-
-
-def _same_metadata(one: torch.Tensor, other: torch.Tensor) -> bool:
-    return (
-        encoding(one) == encoding(other)
-        and equal(tuple(one.shape), tuple(other.shape))
-        and same_strides(tuple(one.shape), one.stride(), other.stride())
-        and same_location(one, other)
-    )

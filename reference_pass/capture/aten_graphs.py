@@ -331,7 +331,12 @@ def unchanged(captured: fx.GraphModule, analysis: Analysis) -> fx.GraphModule | 
         note_value(new, analysis.value(node))
         if new.op == "call_function":
             note_strides(new, _strides)
-    if is_functional(made) is not None or _reads_what_it_wrote(made.graph):
+    if is_functional(made) is not None:
+        return None
+    # A `copy_` of the epilogue must not read a storage that one of them writes.
+    ends = [map(value_of, node.args[:2]) for node in made.graph.nodes if writes(node.target)]
+    stored = [(storage_of(destination), storage_of(source)) for destination, source in ends]
+    if {source for _, source in stored} & {destination for destination, _ in stored}:
         return None
     erase_dead(made.graph)
     return made
@@ -340,10 +345,3 @@ def unchanged(captured: fx.GraphModule, analysis: Analysis) -> fx.GraphModule | 
 def _strides(operand: fx.Node) -> Sequence[Size] | None:
     value = value_of(operand)
     return value.stride() if isinstance(value, torch.Tensor) else None
-
-
-def _reads_what_it_wrote(graph: fx.Graph) -> bool:
-    """True if a `copy_` of the epilogue reads a storage that one of them writes."""
-    epilogue = [tuple(map(value_of, node.args[:2])) for node in graph.nodes if writes(node.target)]
-    written = {storage_of(destination) for destination, _ in epilogue}
-    return any(storage_of(source) in written for _, source in epilogue)

@@ -92,31 +92,22 @@ def detach_operands(graph: fx.Graph) -> None:
         op = node.target
         if not node.meta.get(NO_GRAD) or not isinstance(op, OpOverload):
             continue
-        # A change of metadata must reach the tensor object itself.
-        if op is aten.detach.default or not _returns_tensors(op) or mutates_only_metadata(op):
+        # A change of metadata must reach the tensor object itself. An op may return a size.
+        returns = [str(returned.type) for returned in op._schema.returns]
+        only_tensors = all("Tensor" in kind for kind in returns)
+        if op is aten.detach.default or not only_tensors or mutates_only_metadata(op):
             continue
-        if writes(op):
-            _use_operand_for_result(node, op)
+        # The result of a write is its operand: users of it use the operand.
+        if writes(op) and len(returns) == 1 and not facts(op).fresh:
+            written = bind(op, node.args, node.kwargs)[facts(op).writes[0]]
+            if isinstance(written, fx.Node):
+                node.replace_all_uses_with(written)
         for operand in node.all_input_nodes:
             is_tensor = isinstance(operand.meta.get("val"), torch.Tensor)
             if is_tensor and operand.meta.get(HAS_GRADIENT, True):
                 with graph.inserting_before(node):
                     detached = graph.call_function(aten.detach.default, (operand,))
                 node.replace_input_with(operand, detached)
-
-
-def _returns_tensors(op: OpOverload) -> bool:
-    """True for an op that returns only tensors, or nothing: not for an op that returns a size."""
-    types = [str(returned.type) for returned in op._schema.returns]
-    return all("Tensor" in name for name in types)
-
-
-def _use_operand_for_result(node: fx.Node, op: OpOverload) -> None:
-    """Let users of the result of a write, which is its operand, use the operand."""
-    if len(op._schema.returns) == 1 and not facts(op).fresh:
-        written = bind(op, node.args, node.kwargs)[facts(op).writes[0]]
-        if isinstance(written, fx.Node):
-            node.replace_all_uses_with(written)
 
 
 def saves_for_trace_alone() -> contextlib.AbstractContextManager[None]:

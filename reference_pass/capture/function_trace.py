@@ -174,23 +174,18 @@ def _traced(
         with errors, _levels_left():
             graph_module = trace(*leaves)
     seeds.refuse()
-    _refuse_swapped(graph_module.graph, swapped)
+    targets = [getattr(node.target, "overloadpacket", None) for node in graph_module.graph.nodes]
+    if swapped and aten.set_ not in targets:
+        raise Refused(
+            f"`x.data = y` on input {swapped[0]} goes past the dispatcher and cannot be traced;"
+            " write x.set_(y)"
+        )
     for node, argument in zip(graph_module.graph.find_nodes(op="placeholder"), args, strict=True):
         node.meta.setdefault("val", argument)  # not a tensor or symbol: a constant of the graph
     if notes is not None:
         notes.finish(graph_module.graph, leaves)
     _ask_sizes_at_once(graph_module.graph)
     return graph_module
-
-
-def _refuse_swapped(graph: fx.Graph, swapped: Sequence[int]) -> None:
-    """Raise `Refused` for an assignment to `.data`, which leaves no call in the graph."""
-    targets = [getattr(node.target, "overloadpacket", None) for node in graph.nodes]
-    if swapped and aten.set_ not in targets:
-        raise Refused(
-            f"`x.data = y` on input {swapped[0]} goes past the dispatcher and cannot be traced;"
-            " write x.set_(y)"
-        )
 
 
 def _ask_sizes_at_once(graph: fx.Graph) -> None:

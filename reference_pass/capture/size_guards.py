@@ -107,8 +107,11 @@ class SizeGuards:
         for name, value in zip(self.names, self.values, strict=True):
             if isinstance(value, torch.Tensor) and (other := _other_kind(given[name], value)):
                 return f"{name} {other}"
-            if isinstance(value, _CONSTANTS) and not _is_constant(given[name], value):
-                return f"{name} is {given[name]!r}, and the graph was traced for {value!r}"
+            # -0.0 is not 0.0, and True is not 1.
+            now = given[name]
+            same = type(now) is type(value) and repr(now) == repr(value)
+            if isinstance(value, _CONSTANTS) and not same:
+                return f"{name} is {now!r}, and the graph was traced for {value!r}"
         if (broken := self._otherwise_shared(given)) is not None:
             return broken
         if self.located and (broken := self._other_storage(given)) is not None:
@@ -197,11 +200,6 @@ def _first_on_storage(tensors: Mapping[str, torch.Tensor]) -> dict[str, str]:
 # Types of arguments that are constants of a trace. For an int, a trace has a symbol.
 _CONSTANTS = (bool, float, complex, str, torch.dtype, torch.device, NoneType)
 _NOT_NOTED = object()
-
-
-def _is_constant(given: object, value: object) -> bool:
-    """True for the same value: -0.0 is not 0.0, and True is not 1."""
-    return type(given) is type(value) and repr(given) == repr(value)
 
 
 def _other_kind(given: torch.Tensor, traced: torch.Tensor) -> str | None:

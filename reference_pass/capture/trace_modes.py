@@ -114,7 +114,11 @@ class TraceGuard(TorchDispatchMode):
                     " function"
                 )
         if func.overloadpacket in _SQUEEZES:
-            _guard_squeezed_sizes(given["self"], given.get("dim"))
+            # Raises if it depends on data whether a size is 1. The fake kernel assumes that not.
+            tensor, dims = given["self"], given.get("dim")
+            dims = range(tensor.dim()) if dims is None else dims
+            for dim in [dims] if isinstance(dims, int) else dims:
+                bool(tensor.dim() == 0 or tensor.shape[dim] == 1)
         # Computed before the call, which may already give the fakes a wrong layout.
         layouts = _out_layouts(func, given)
         with refused_by_fakes(func, args, kwargs or {}):
@@ -136,15 +140,6 @@ class TraceGuard(TorchDispatchMode):
 
 
 _SQUEEZES = {aten.squeeze, aten.squeeze_, aten.squeeze_copy}
-
-
-def _guard_squeezed_sizes(tensor: torch.Tensor, dims: int | Sequence[int] | None) -> None:
-    """Raise if it depends on data whether a size is 1. The fake kernel assumes that it is not."""
-    if dims is None:
-        dims = range(tensor.dim())
-    if tensor.dim():
-        for dim in [dims] if isinstance(dims, int) else dims:
-            bool(tensor.shape[dim] == 1)
 
 
 def _as_python_name(func: OpOverload, args: tuple[Any, ...]) -> tuple[OpOverload, tuple[Any, ...]]:
@@ -250,7 +245,11 @@ def _traced(op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
     mode = get_proxy_mode()
     if copies_to_itself(op, args):
         return args[0]
-    if mode is None or _selects_by_mask(op, args):
+    # In each run, the result of a selection by a mask has a new symbol as its size.
+    by_mask = torch.Tag.dynamic_output_shape in op.tags and any(
+        operand.dtype in (torch.bool, torch.uint8) for operand in tensors_in(args[1:])
+    )
+    if mode is None or by_mask:
         return op(*args, **kwargs)
     refused = has_no_fake_kernel(op, args)
     corrected = has_correction(op) and may_be_corrected(op, bind(op, args, kwargs))
@@ -269,13 +268,6 @@ def _traced(op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
     name = op.overloadpacket.__name__
     call = tracer.create_proxy("call_function", op, passed, named, name=name)
     return track_tensor_tree(true, call, constant=None, tracer=tracer)
-
-
-def _selects_by_mask(op: OpOverload, args: tuple[Any, ...]) -> bool:
-    """True for a call that must run once: in each run, its result has a new symbol as its size."""
-    return torch.Tag.dynamic_output_shape in op.tags and any(
-        operand.dtype in (torch.bool, torch.uint8) for operand in tensors_in(args[1:])
-    )
 
 
 def _is_alike(one: torch.Tensor, other: torch.Tensor) -> bool:

@@ -39,17 +39,11 @@ def replace_names(graph: fx.Graph) -> None:
             call = _only_call(node) if _is_composite(node.target) else None
             if call is not None:
                 node.target, node.args, node.kwargs = call
-            node.target, node.args, node.kwargs = _of_tensors(node)
-
-
-def _of_tensors(node: fx.Node) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
-    """The call of a node, with the overload that takes a tensor in place of a number."""
-    op, given = node.target, bind(node.target, node.args, node.kwargs)  # type: ignore[arg-type]
-    form = _tensor_overload(op)
-    # A symbol is a node. If an argument is a tensor by its schema, eager wraps a number.
-    if form is None or not isinstance(given.get("other"), numbers.Number):
-        return node.target, node.args, node.kwargs
-    return form, *unbind(form, given)
+            given = bind(node.target, node.args, node.kwargs)
+            form = _tensor_overload(node.target)
+            # A symbol is a node. If an argument is a tensor by its schema, eager wraps a number.
+            if form is not None and isinstance(given.get("other"), numbers.Number):
+                node.target, (node.args, node.kwargs) = form, unbind(form, given)
 
 
 @functools.cache

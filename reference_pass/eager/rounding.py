@@ -43,7 +43,15 @@ def same_bits(candidate: Candidate) -> str | None:
     """(3b) The call that writes the result gives the bits of the functional call."""
     node = candidate.node
     writes_result = candidate.how in (How.IN_PLACE, How.CAST_BACK, How.OUT)
-    if (writes_result and _rounds_in_place(node)) or _rounds_in_an_input(candidate):
+    value = node.meta["val"]
+    in_place = (
+        writes_result
+        and node.target in _COMPLEX_PRODUCTS
+        and isinstance(value, torch.Tensor)
+        and value.is_complex()
+        and not node.meta.get(WRITTEN_IN_PLACE)
+    )
+    if in_place or _rounds_in_an_input(candidate):
         return "a product of complex numbers may be rounded otherwise where it overwrites memory"
     if (writes_result or candidate.how is How.SCATTER) and _loses_sign(node):
         return "copy_ between float16 and float32 loses the lazy negative bit of its source"
@@ -53,17 +61,6 @@ def same_bits(candidate: Candidate) -> str | None:
 # A compiler may fuse one multiplication of a complex product with the addition. In the remainder of
 # a vector loop it does so depending on whether the result overwrites an operand. A call that the
 # program makes in place has the bits of the in-place call.
-
-
-def _rounds_in_place(node: fx.Node) -> bool:
-    """True if a functional call may give other bits than the same call in place."""
-    value = node.meta["val"]
-    return (
-        node.target in _COMPLEX_PRODUCTS
-        and isinstance(value, torch.Tensor)
-        and value.is_complex()
-        and not node.meta.get(WRITTEN_IN_PLACE)
-    )
 
 
 _COMPLEX_PRODUCTS = {

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from torch import fx
 from torch._ops import OpOverload
 
-from aliasproof.reference_pass.alias_analysis import Effect
 from aliasproof.reference_pass.conditions import all_conditions
 from aliasproof.reference_pass.eager import fake_execution
 from aliasproof.reference_pass.eager.layout_conditions import (
@@ -30,16 +29,11 @@ from aliasproof.reference_pass.eager.strided_calls import (
     copies_whole_storage,
     reads_whole,
 )
-from aliasproof.reference_pass.environment import Environment, InEager
+from aliasproof.reference_pass.environment import InEager
 from aliasproof.reference_pass.planning.noops import all_noop_rules
 from aliasproof.reference_pass.semantics import Semantics
 
-
-def call_in_eager(env: Environment, node: fx.Node, effect: Effect) -> bool:
-    """Emit a call that needs more than current values, by the first emitter that handles it."""
-    return any(emit(env, node, effect) for emit in _CALLS)
-
-
+# A call that needs more than current values is emitted by the first of these that handles it.
 _CALLS = (
     call_with_strides,
     call_of_other_library,
@@ -80,6 +74,8 @@ EAGER = Semantics(
     in_place_form=in_place_form,
     held=held_by_collective,
 )
-IN_EAGER = InEager(call_in_eager, operand_with_strides)
+IN_EAGER = InEager(
+    lambda env, node, effect: any(emit(env, node, effect) for emit in _CALLS), operand_with_strides
+)
 CONDITIONS = all_conditions(same_bits, same_stride, same_location)
 NOOP_RULES = all_noop_rules(no_use_of_location)

@@ -344,22 +344,17 @@ def _stored_early(own: fx.Node, join: Join, emit: Emitter, liveness: Liveness) -
 def _buffer(join: Join, emit: Emitter) -> fx.Node:
     value = join.node.meta["val"]
     like = {"dtype": value.dtype, "device": value.device}
-    if join.base is not None:
-        return _copy_of_base(join.base, value, emit)
+    if join.base is not None:  # a copy of it, in a storage like that of the scatter's result
+        count = value.untyped_storage().nbytes() // value.itemsize
+        if value.numel() == count:
+            return emit.call(aten.clone.default, join.base)
+        whole = emit.call(aten.as_strided.default, join.base, [count], [1], 0)
+        own = list(value.shape), list(value.stride()), value.storage_offset()
+        return emit.call(aten.as_strided.default, emit.call(aten.clone.default, whole), *own)
     if join.fill is not None:
         return emit.call(aten.full.default, list(value.shape), join.fill, **like)
     layout = list(value.shape), list(value.stride())
     return emit.call(aten.empty_strided.default, *layout, **like)
-
-
-def _copy_of_base(base: fx.Node, value: torch.Tensor, emit: Emitter) -> fx.Node:
-    """A copy of the base of a scatter, in a storage like that of the scatter's result."""
-    count = value.untyped_storage().nbytes() // value.itemsize
-    if value.numel() == count:
-        return emit.call(aten.clone.default, base)
-    whole = emit.call(aten.as_strided.default, base, [count], [1], 0)
-    layout = list(value.shape), list(value.stride()), value.storage_offset()
-    return emit.call(aten.as_strided.default, emit.call(aten.clone.default, whole), *layout)
 
 
 def buffer_name(join: fx.Node) -> str:

@@ -62,11 +62,6 @@ class Duplicate:
 Source: TypeAlias = Callable[[fx.Node, dict[str, Any]], Any]
 
 
-def source_of_clone(node: fx.Node, given: dict[str, Any]) -> Any:
-    """The operand of a clone or cast; `same_metadata` excludes a cast to another dtype."""
-    return given["self"]
-
-
 def source_of_scatter(node: fx.Node, given: dict[str, Any]) -> Any:
     """The base, if its own view is stored back: `slice_scatter(x, slice(x, args), args)`."""
     return given["self"] if same_view(stored_over(node), given["src"].meta["val"]) else None
@@ -74,8 +69,8 @@ def source_of_scatter(node: fx.Node, given: dict[str, Any]) -> Any:
 
 # For each op, the argument that a copy duplicates.
 SOURCES: dict[OpOverload, Source] = {
-    aten.clone.default: source_of_clone,
-    aten._to_copy.default: source_of_clone,
+    # `same_metadata` excludes a cast to another dtype.
+    **dict.fromkeys((aten.clone.default, aten._to_copy.default), lambda node, given: given["self"]),
     # `copy` uses only the layout of its first operand.
     aten.copy.default: lambda node, given: given["src"],
     **dict.fromkeys(SCATTERS, source_of_scatter),
