@@ -11,7 +11,6 @@ from __future__ import annotations
 import functools
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -201,16 +200,8 @@ _DRAWING_ORDER = {
 _BUFFERS = 3
 
 
-@dataclass(frozen=True, slots=True)
-class DrawnArgument:
-    """An argument of an op, and its drawer."""
-
-    name: str
-    drawer: Drawer
-
-
-def drawn_arguments(op: str, drawers: Mapping[str, Drawer]) -> tuple[DrawnArgument, ...]:
-    """The arguments of an op to draw, in drawing order; `drawers` has drawers by argument name.
+def drawn_arguments(op: str, drawers: Mapping[str, Drawer]) -> dict[str, Drawer]:
+    """The drawers of the arguments of an op, in drawing order; `drawers` has some of them by name.
 
     A tensor `self` is not among them: it is drawn before all others, which depend on it. An
     argument with a default is left out unless it has an entry in `drawers`. Raises `UserError` if
@@ -221,26 +212,24 @@ def drawn_arguments(op: str, drawers: Mapping[str, Drawer]) -> tuple[DrawnArgume
     for name in drawers:
         if name not in known:
             raise UserError(f"{op}: takes no argument '{name}'{did_you_mean(name, known)}")
-    wanted = []
+    wanted: dict[str, Drawer] = {}
     for argument in schema:
         name = argument.name
         if name == "self" and str(argument.type) == "Tensor":
             continue
         if name not in drawers and argument.has_default_value():
             continue
-        if argument.is_out and name not in drawers:
-            wanted.append(DrawnArgument(name, buffer_for(op, name)))
-            continue
-        drawer = drawers.get(name) or BY_NAME.get(name) or BY_TYPE.get(str(argument.type))
+        drawer = drawers.get(name) or (buffer_for(op, name) if argument.is_out else None)
+        drawer = drawer or BY_NAME.get(name) or BY_TYPE.get(str(argument.type))
         if drawer is None:
             raise UserError(f"{op}: no drawer for '{name}' ({argument.type}); give one in the line")
-        wanted.append(DrawnArgument(name, drawer))
+        wanted[name] = drawer
     buffers = {argument.name for argument in schema if argument.is_out}
 
-    def order(argument: DrawnArgument) -> int:
-        return _BUFFERS if argument.name in buffers else _DRAWING_ORDER.get(argument.name, 1)
+    def order(name: str) -> int:
+        return _BUFFERS if name in buffers else _DRAWING_ORDER.get(name, 1)
 
-    return tuple(sorted(wanted, key=order))
+    return {name: wanted[name] for name in sorted(wanted, key=order)}
 
 
 # --- list arguments -------------------------------------------------------------------------------

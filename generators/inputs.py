@@ -107,7 +107,10 @@ class _Inputs:
         """
         pick, other = self.pick, self.pick.one(self.views)
         if "reinterpreted storage" in self.features.scenarios and pick.chance(40):
-            self._add_whole(other.storage, self._dtype_to_reinterpret(other.storage))
+            # Most bytes are no valid bool, so only a storage filled with bools is read as bool.
+            is_bool = self.storages[other.storage].dtype == torch.bool
+            dtypes = [d for d in self.features.dtypes if d != torch.bool or is_bool]
+            self._add_whole(other.storage, pick.one(dtypes))
             return
         if pick.chance(20):
             self._add_whole(other.storage, other.dtype)
@@ -180,13 +183,6 @@ class _Inputs:
         length = max(old.length, -(-needed // old.dtype.itemsize))  # rounded up to elements
         self.storages[view.storage] = replace(old, length=length)
         self._add_view(view.storage, view.dtype, view.sizes, view.strides, view.offset)
-
-    def _dtype_to_reinterpret(self, storage: int) -> torch.dtype:
-        # Most bytes are no valid bool, so only a storage filled with bools is read as bool.
-        filled = self.storages[storage].dtype
-        return self.pick.one(
-            [d for d in self.features.dtypes if d != torch.bool or filled == torch.bool]
-        )
 
 
 # --- layouts --------------------------------------------------------------------------------------

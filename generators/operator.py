@@ -13,12 +13,12 @@ effect of equal indices.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 import torch
 
-from aliasproof.generators.arguments import FIRST_LISTS, DrawnArgument, accepts, drawn_arguments
+from aliasproof.generators.arguments import FIRST_LISTS, accepts, drawn_arguments
 from aliasproof.generators.draft import Drawer
 from aliasproof.generators.scene import FLOAT8, has_float8_kernel
 from aliasproof.ir.program import Argument
@@ -30,7 +30,7 @@ ANY_RANK = range(64)  # torch has no tensors of a higher rank
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """One line of the table. `arguments` are in the order in which they are drawn.
+    """One line of the table. `arguments` are the drawers by name, in drawing order.
 
     An op with a higher `frequency` is drawn more often than others of its group. `ranks` are the
     possible ranks of the first tensor.
@@ -38,7 +38,7 @@ class Operator:
 
     name: str
     dtypes: Callable[[torch.dtype], bool]
-    arguments: tuple[DrawnArgument, ...]
+    arguments: Mapping[str, Drawer]
     frequency: int = USUAL
     ranks: range = ANY_RANK
     group: str = ""
@@ -46,7 +46,7 @@ class Operator:
     @property
     def takes_tensor_list(self) -> bool:
         """True if a list of tensors is drawn in place of a first tensor."""
-        return any(argument.name in FIRST_LISTS for argument in self.arguments)
+        return any(name in FIRST_LISTS for name in self.arguments)
 
     @property
     def writes(self) -> bool:
@@ -61,9 +61,7 @@ class Operator:
         """True if the first tensor may have that dtype."""
         if dtype in FLOAT8 and not has_float8_kernel(self.name):
             return False
-        return self.dtypes(dtype) and accepts(
-            self.name, tuple(argument.name for argument in self.arguments), dtype
-        )
+        return self.dtypes(dtype) and accepts(self.name, tuple(self.arguments), dtype)
 
     def bind(self, drawn: dict[str, Argument]) -> tuple[tuple[Argument, ...], dict[str, Argument]]:
         """The drawn arguments as positional and keyword arguments of the schema.

@@ -171,8 +171,7 @@ def _draw_step(pick: Pick, scene: Scene, features: Features) -> None:
 # Cached, since every step of drawing uses them.
 @functools.cache
 def _scenarios(features: Features) -> tuple[Scenario, ...]:
-    played = (scenario for scenario in SCENARIOS if scenario.play is not None)
-    return tuple(scenario for scenario in played if scenario.name in features.scenarios)
+    return tuple(it for it in SCENARIOS if it.play is not None and it.name in features.scenarios)
 
 
 @functools.cache
@@ -217,8 +216,8 @@ def draw_call(pick: Pick, scene: Scene, features: Features, operator: Operator) 
         # Recent values, so that instructions build on each other.
         recent = fitting[:4] if pick.chance(50) else fitting
         draft.drawn["self"] = Ref(pick.one(recent))
-    for argument in operator.arguments:
-        draft.drawn[argument.name] = argument.drawer(draft)
+    for name, drawer in operator.arguments.items():
+        draft.drawn[name] = drawer(draft)
     args, kwargs = operator.bind(draft.drawn)
     # Sometimes the result of an in-place op gets a name: a second name of the same tensor.
     scene.call(operator.name, *args, named=True if pick.chance(15) else None, **kwargs)

@@ -251,9 +251,17 @@ def derive(pick: Pick, rule: str, situation: Situation, counts: Counts) -> Weavi
         if isinstance(plain, str):
             raise NoChoice(plain)
         try:
-            return _woven(pick, situation.inputs(pick, plain), situation, counts)
+            program = situation.inputs(pick, plain)
+            storages = tuple(_filled(pick, storage) for storage in program.storages)
+            scene = Scene(storages, program.inputs, pick.integer(0, 99), counts)
+            weaving = Weaving(Steps(pick, scene), program)
+            if situation.inputs is as_they_are and situation.kind == USUAL and pick.chance(60):
+                weaving.compute_operands()
+            situation.weave(weaving)
         except NoChoice as error:
             reason = error
+        else:
+            return weaving
     raise reason
 
 
@@ -263,16 +271,6 @@ def numbers_of(rule: str) -> int:
         return CALLS
     # A trace takes as long as many walks, and its variants differ only in sizes.
     return shipped().numbers.get(rule) or (1 if search_function(rule) is not None else VARIANTS)
-
-
-def _woven(pick: Pick, plain: Program, situation: Situation, counts: Counts) -> Weaving:
-    storages = tuple(_filled(pick, storage) for storage in plain.storages)
-    scene = Scene(storages, plain.inputs, pick.integer(0, 99), counts)
-    weaving = Weaving(Steps(pick, scene), plain)
-    if situation.inputs is as_they_are and situation.kind == USUAL and pick.chance(60):
-        weaving.compute_operands()
-    situation.weave(weaving)
-    return weaving
 
 
 def _filled(pick: Pick, storage: Storage) -> Storage:

@@ -298,11 +298,8 @@ def _drawn(name: str, pick: Pick, kind: str, number: int) -> Program:
             outputs += call_by_schema(pick, scene, other, last)
     if not all(scene.values[result].layout == torch.strided for result in results):
         raise NoChoice("gives a tensor that is not strided")
-    return _played_again(drop_unread_inputs(scene.program(outputs)))
-
-
-def _played_again(program: Program) -> Program:
-    """The program, if eager accepts it again: with fewer inputs, the values of inputs change."""
+    program = drop_unread_inputs(scene.program(outputs))
+    # Eager must accept it again: with fewer inputs, the values of inputs change.
     scene = Scene(program.storages, program.inputs, program.seed)
     for call in program.instructions:
         scene.call(call.op, *call.args, named=True, **dict(call.kwargs))

@@ -71,22 +71,19 @@ def _cases_recorded(recorder: SiteRecorder) -> Iterator[None]:
 
     def finish_and_note(metadata: ViewAndMutationMeta) -> None:
         finish(metadata)
-        for case in _cases_of(metadata):
-            recorder.fired.add(f"case/{case}")
+        outputs, inputs = metadata.output_info, metadata.input_info
+        cases = [f"{OutputType.__name__}.{output.output_type.name}" for output in outputs]
+        cases += [f"{MutationType.__name__}.{given.mutation_type.name}" for given in inputs]
+        cases += [
+            f"{type(info).__name__}.{flag}"
+            for info in (*inputs, *outputs)
+            for flag in _FLAGS[type(info)]
+            if getattr(info, flag)
+        ]
+        recorder.fired.update(f"case/{case}" for case in cases)
 
     with mock.patch.object(ViewAndMutationMeta, "__post_init__", finish_and_note):
         yield
-
-
-def _cases_of(metadata: ViewAndMutationMeta) -> Iterator[str]:
-    for output in metadata.output_info:
-        yield f"{OutputType.__name__}.{output.output_type.name}"
-    for given in metadata.input_info:
-        yield f"{MutationType.__name__}.{given.mutation_type.name}"
-    for info in (*metadata.input_info, *metadata.output_info):
-        for flag in _FLAGS[type(info)]:
-            if getattr(info, flag):
-                yield f"{type(info).__name__}.{flag}"
 
 
 # --- wrappers -------------------------------------------------------------------------------------

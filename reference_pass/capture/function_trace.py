@@ -62,14 +62,6 @@ def capture(
     `gradients`, the function is traced as autograd sees it, for a graph that is differentiated
     later; if torch cannot trace it, the error of torch is raised.
     """
-    captured = _captured(function, sample_args, sizes, gradients)
-    refuse_other_calls(captured)
-    return captured
-
-
-def _captured(
-    function: Callable[..., Any], sample_args: Sequence[object], sizes: SizeMode, gradients: bool
-) -> fx.GraphModule:
     traced = functools.partial(_trace, sizes=sizes, gradients=gradients)
     if (
         sizes == "fixed"
@@ -77,11 +69,19 @@ def _captured(
         and isinstance(function, fx.GraphModule)
         and is_aten(function, sample_args)
     ):
-        return normalise(function)
-    if not isinstance(function, torch.nn.Module):
-        return traced(function, sample_args)
-    # The tensors of a module become inputs of the trace, and attributes of the graph after it.
-    module = function
+        captured = normalise(function)
+    elif isinstance(function, torch.nn.Module):
+        captured = _traced_module(function, sample_args, traced)
+    else:
+        captured = traced(function, sample_args)
+    refuse_other_calls(captured)
+    return captured
+
+
+def _traced_module(
+    module: torch.nn.Module, sample_args: Sequence[object], traced: Callable[..., fx.GraphModule]
+) -> fx.GraphModule:
+    """The trace of a module: its tensors are inputs of the trace, and attributes after it."""
     named = [*module.named_parameters(), *module.named_buffers()]
     names = {tensor: name for name, tensor in named}
     captured = {name: tensor for tensor, name in names.items()}
@@ -92,8 +92,22 @@ def _captured(
         given = dict(zip(captured, tensors_and_args, strict=False))
         return torch.func.functional_call(module, given, tensors_and_args[len(captured) :])
 
-    args = [*captured.values(), *sample_args]
-    return _with_attributes(traced(called, args), captured)
+    graph_module = traced(called, [*captured.values(), *sample_args])
+    # So the graph has the same inputs as the module, and sees later changes of its parameters.
+    graph = graph_module.graph
+    placeholders = [node for node in graph.nodes if node.op == "placeholder"]
+    for index, (node, tensor) in enumerate(zip(placeholders, captured.values(), strict=False)):
+        name = f"captured_{index}"  # its own name may have dots, which a module refuses
+        if isinstance(tensor, torch.nn.Parameter):
+            graph_module.register_parameter(name, tensor)
+        else:
+            graph_module.register_buffer(name, tensor)
+        with graph.inserting_before(node):
+            attribute = graph.get_attr(name)
+        node.replace_all_uses_with(attribute)
+        graph.erase_node(node)
+    graph_module.recompile()
+    return graph_module
 
 
 def _without_graph(argument: object, gradients: bool) -> Any:
@@ -160,9 +174,7 @@ def _traced(
     with TraceGuard(seeds, notes), PythonGuard(), composites_of_eager(), saves_for_trace_alone():
         # No mode sees `x.data = y`. It only shows in the storage that x has at the end.
         swapped: list[int] = []
-        watched = _watch_data(
-            _in_whole_storages(function, nbytes, symbolic=mode == "symbolic"), swapped
-        )
+        watched = _watched(function, nbytes, swapped, symbolic=mode == "symbolic")
         trace = make_fx(
             watched,
             decomposition_table=DECOMPOSITIONS,
@@ -262,55 +274,46 @@ def _is_in_dual_level() -> bool:
     return False
 
 
-def _in_whole_storages(
-    function: Callable[..., Any], nbytes: Sequence[int | None], *, symbolic: bool
+def _watched(
+    function: Callable[..., Any],
+    nbytes: Sequence[int | None],
+    swapped: list[int],
+    *,
+    symbolic: bool,
 ) -> Callable[..., Any]:
     """The function on fakes whose storages have as many bytes as those of the real arguments.
 
     The storage of a fake ends where the tensor ends, but as_strided may show bytes after that. With
     symbolic sizes, a storage must not grow: the fakes of the trace are the inputs of the graph, and
-    would have its later size.
+    would have its later size. Adds to `swapped` the index of each input that ends on another
+    storage.
     """
 
     def called(*args: Any) -> Any:
-        storages = {
-            i: args[i].untyped_storage() for i, size in enumerate(nbytes) if size is not None
-        }
-        for index, storage in storages.items():
-            if current(storage.nbytes()) < nbytes[index]:  # without a guard
-                storage.resize_(nbytes[index])
-        before = {index: current(storage.nbytes()) for index, storage in storages.items()}
+        # The storages are kept alive, so that no new storage gets the address of one of them.
+        tensors = {i: each for i, each in enumerate(args) if isinstance(each, torch.Tensor)}
+        storages = {index: tensor.untyped_storage() for index, tensor in tensors.items()}
+        before = {index: size for index, size in enumerate(nbytes) if size is not None}
+        for index, size in before.items():
+            if current(storages[index].nbytes()) < size:  # without a guard
+                storages[index].resize_(size)
+            before[index] = current(storages[index].nbytes())
         result = function(*args)
-        for index, storage in storages.items():
-            if symbolic and current(storage.nbytes()) > before[index]:
+        for index, size in before.items():
+            if symbolic and current(storages[index].nbytes()) > size:
                 raise Refused(
                     f"a resize_ of input {index} past its storage cannot be traced with symbolic"
                     " sizes; trace it with fixed sizes"
                 )
-        return result
-
-    return called
-
-
-def _watch_data(function: Callable[..., Any], swapped: list[int]) -> Callable[..., Any]:
-    """The function; it adds to `swapped` the index of each input that ends on another storage."""
-
-    def watched(*args: Any) -> Any:
-        # The storages are kept alive, so that no new storage gets the address of one of them.
-        before = [
-            argument.untyped_storage() if isinstance(argument, torch.Tensor) else None
-            for argument in args
-        ]
-        result = function(*args)
         _refuse_named_tuples(result)
-        for index, (argument, storage) in enumerate(zip(args, before, strict=True)):
-            if storage is not None and argument.untyped_storage()._cdata != storage._cdata:
+        for index, tensor in tensors.items():
+            if tensor.untyped_storage()._cdata != storages[index]._cdata:
                 swapped.append(index)
-            if storage is not None and argument.is_leaf and argument.grad is not None:
+            if tensor.is_leaf and tensor.grad is not None:
                 raise Refused(f"backward() sets the gradient of input {index}; return it instead")
         return result
 
-    return watched
+    return called
 
 
 def _refuse_named_tuples(result: object) -> None:
@@ -322,25 +325,6 @@ def _refuse_named_tuples(result: object) -> None:
     if isinstance(result, (list, tuple, dict)):
         for part in result.values() if isinstance(result, dict) else result:
             _refuse_named_tuples(part)
-
-
-def _with_attributes(traced: fx.GraphModule, captured: dict[str, torch.Tensor]) -> fx.GraphModule:
-    """The graph with its first inputs, the parameters and buffers of a module, as attributes."""
-    # So the graph has the same inputs as the module, and sees later changes of its parameters.
-    graph = traced.graph
-    placeholders = [node for node in graph.nodes if node.op == "placeholder"]
-    for index, (node, tensor) in enumerate(zip(placeholders, captured.values(), strict=False)):
-        name = f"captured_{index}"  # its own name may have dots, which a module refuses
-        if isinstance(tensor, torch.nn.Parameter):
-            traced.register_parameter(name, tensor)
-        else:
-            traced.register_buffer(name, tensor)
-        with graph.inserting_before(node):
-            attribute = graph.get_attr(name)
-        node.replace_all_uses_with(attribute)
-        graph.erase_node(node)
-    traced.recompile()
-    return traced
 
 
 # --- errors of fakes ------------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import fx
@@ -38,11 +37,11 @@ def call_with_strides(env: Environment, node: fx.Node, effect: Effect) -> bool:
     """Emit the call of a node that sees bytes around its operand; False for any other node."""
     if effect.copied is not None:
         env.define(node, effect, effect.value, copy_by_geometry(env, node, effect.copied))
-        return True
-    if node.target is aten.as_strided_scatter.default:
+    elif node.target is aten.as_strided_scatter.default:
         scatter_by_geometry(env, node, effect)
-        return True
-    return False
+    else:
+        return False
+    return True
 
 
 # `as_strided_copy` copies a view that the analysis has described: `as_strided` of its operand. So
@@ -71,40 +70,39 @@ def copy_by_geometry(env: Environment, node: fx.Node, geometry: Geometry) -> fx.
 
 def scatter_by_geometry(env: Environment, node: fx.Node, effect: Effect) -> None:
     """Emit the call of `as_strided_scatter` of a node, on current values."""
-    args, kwargs = env.arguments(node.args), env.arguments(node.kwargs)
-    given = bind(aten.as_strided_scatter.default, args, kwargs)
+    scatter, emit = aten.as_strided_scatter.default, env.emit
+    captured = bind(scatter, node.args, node.kwargs)
+    given, seen = env.arguments(captured), on_values(captured, env.analysis.value)
     (operand,) = env.views_of(node.args[0])
     copy = effect.shows[id(effect.value)]
-    stored = _stored(env, node, copy)
+    # Where the source is stored, as a view of the result.
+    offset = seen.get("storage_offset")
+    stored = replace(
+        copy,
+        sizes=tuple(seen["size"]),
+        strides=tuple(seen["stride"]),
+        offset=copy.offset if offset is None else offset,
+        detached=False,
+    )
     nbytes = env.analysis.nbytes[copy.storage]
     target = (given["size"], given["stride"], stored.offset)
     if _has_geometry(
         given["self"], operand.shows, env.nbytes[operand.shows.storage]
     ) or _has_geometry(given["self"], copy, nbytes):
-        scatter = aten.as_strided_scatter.default
-        new = env.emit.call(scatter, given["self"], given["src"], *target)
-    else:
-        new = _scatter_into_zeros(env, copy, nbytes, given, target)
+        new = emit.call(scatter, given["self"], given["src"], *target)
+    else:  # into a storage of zeros, as large as that of eager's copy
+        own = (list(copy.sizes), list(copy.strides), copy.offset)
+        count = nbytes // given["self"].meta["val"].element_size()
+        storage = emit.call(aten.new_zeros.default, given["self"], [count])
+        storage = emit.call(scatter, storage, given["self"], *own)
+        storage = emit.call(scatter, storage, given["src"], *target)
+        new = emit.view(aten.as_strided.default, storage, *own)
     env.define(node, effect, effect.value, new)
     (view,) = env.views_of(node)
     if view.storage.kind is BaseKind.FLATTENED:
         # The program sees bytes around the result, and the source can be stored there.
         target_view = view_of_geometry(view.storage, stored, view.storage.base)
         view.storage.write(target_view, given["src"])
-
-
-def _stored(env: Environment, node: fx.Node, copy: Geometry) -> Geometry:
-    """The location of the source of a call, as a view of its result."""
-    op = aten.as_strided_scatter.default
-    given = on_values(bind(op, node.args, node.kwargs), env.analysis.value)
-    offset = given.get("storage_offset")
-    return replace(
-        copy,
-        sizes=tuple(given["size"]),
-        strides=tuple(given["stride"]),
-        offset=copy.offset if offset is None else offset,
-        detached=False,
-    )
 
 
 def _has_geometry(value: fx.Node, geometry: Geometry, nbytes: Size) -> bool:
@@ -116,23 +114,6 @@ def _has_geometry(value: fx.Node, geometry: Geometry, nbytes: Size) -> bool:
         and known(geometry.offset == here.storage_offset())
         and known(here.untyped_storage().nbytes() == nbytes)
     )
-
-
-def _scatter_into_zeros(
-    env: Environment,
-    copy: Geometry,
-    nbytes: Size,
-    given: dict[str, Any],
-    target: tuple[Any, Any, Any],
-) -> fx.Node:
-    """The same scatter into a storage of zeros, as large as that of eager's copy."""
-    scatter, emit, operand = aten.as_strided_scatter.default, env.emit, given["self"]
-    count = nbytes // operand.meta["val"].element_size()
-    own = (list(copy.sizes), list(copy.strides), copy.offset)
-    storage = emit.call(aten.new_zeros.default, operand, [count])
-    storage = emit.call(scatter, storage, operand, *own)
-    storage = emit.call(scatter, storage, given["src"], *target)
-    return emit.view(aten.as_strided.default, storage, *own)
 
 
 # --- whole storages -------------------------------------------------------------------------------
