@@ -126,7 +126,22 @@ def buffer_for(op: str, name: str) -> Drawer:
             raise NoChoice from reason
         result = list(tensors_in(results))[names.index(name)]
         operands = list(tensors_in(list(map(draft.value, draft.drawn))))
-        fits = _holds(result, operands, pointwise=known.pointwise)
+        others = [Region.of(operand) for operand in operands]
+
+        def fits(tensor: torch.Tensor) -> bool:
+            # A pointwise op casts to the dtype of the buffer, and may overwrite an operand.
+            casts = known.pointwise and torch.can_cast(result.dtype, tensor.dtype)
+            region = Region.of(tensor)
+            return (
+                tensor.shape == result.shape
+                and (tensor.dtype == result.dtype or casts)
+                and not overlaps_itself(region)
+                and not any(
+                    overlap(region, other) and not (known.pointwise and region == other)
+                    for other in others
+                )
+            )
+
         fitting = draft.scene.newest_first(fits)
         if fitting and not draft.pick.chance(15):
             return tensor_like(draft, fits)
@@ -137,28 +152,6 @@ def buffer_for(op: str, name: str) -> Drawer:
         return Ref(new[0])
 
     return drawer
-
-
-def _holds(
-    result: torch.Tensor, operands: Sequence[torch.Tensor], *, pointwise: bool
-) -> Callable[[torch.Tensor], bool]:
-    """Whether a buffer may receive the result of a call on these operands."""
-    others = [Region.of(operand) for operand in operands]
-
-    def fits(tensor: torch.Tensor) -> bool:
-        # A pointwise op casts to the dtype of the buffer, and may overwrite an operand.
-        casts = pointwise and torch.can_cast(result.dtype, tensor.dtype)
-        region = Region.of(tensor)
-        return (
-            tensor.shape == result.shape
-            and (tensor.dtype == result.dtype or casts)
-            and not overlaps_itself(region)
-            and not any(
-                overlap(region, other) and not (pointwise and region == other) for other in others
-            )
-        )
-
-    return fits
 
 
 # --- arguments ------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import torch
+from torch.utils._pytree import tree_map_only
 
 from aliasproof.generators.features import Features
 from aliasproof.generators.scene import NoChoice, Pick, Scene
@@ -86,12 +87,7 @@ class Draft:
 
     def value(self, name: str) -> object:
         """An argument drawn before, in the form that eager takes: tensors in place of names."""
-        return self._value(self.drawn[name])
-
-    def _value(self, argument: Argument) -> object:
-        if isinstance(argument, tuple):
-            return [self._value(element) for element in argument]
-        return self.scene.values[argument.name] if isinstance(argument, Ref) else argument
+        return tree_map_only(Ref, lambda ref: self.scene.values[ref.name], self.drawn[name])
 
 
 # Draws one argument of a call, or raises `NoChoice`.

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import operator
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import TypeVar
 
 import torch
@@ -121,13 +122,9 @@ class Counts:
 
     def add(self, other: Counts) -> None:
         """Add the counts of other scenes to these."""
-        self.kept += other.kept
-        self.raised += other.raised
-        self.undefined += other.undefined
-        self.too_large += other.too_large
-        self.reasons.update(other.reasons)
-        self.scenarios.update(other.scenarios)
-        self.pairs.update(other.pairs)
+        for count in fields(self):
+            total = operator.iadd(getattr(self, count.name), getattr(other, count.name))
+            setattr(self, count.name, total)
 
     def note_dropped(self, op: str, reason: Exception) -> None:
         """Count a call that eager refuses or does not define."""

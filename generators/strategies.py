@@ -154,7 +154,14 @@ def integers(low: int, high: int) -> st.SearchStrategy[int]:
 def _draw_step(pick: Pick, scene: Scene, features: Features) -> None:
     favored = features.favored and favored_operators(features.favored)
     if favored and pick.chance(FAVORED_SHARE):
-        _draw_favored(pick, scene, features, favored)
+        # A call of a favored op, or an earlier one again, which a pass may then remove.
+        names = {operator.name for operator in favored}
+        earlier = [call for call in scene.instructions if call.op in names]
+        if earlier and pick.chance(REPEATED_SHARE):
+            call = pick.one(earlier)
+            scene.call(call.op, *call.args, named=None, **dict(call.kwargs))
+        else:
+            draw_call(pick, scene, features, pick.one(favored))
         return
     scenarios = _scenarios(features)
     # A scenario adds two to six instructions, so about half of a program comes from them.
@@ -192,19 +199,6 @@ def _operators(group: str) -> tuple[Operator, ...]:
 def favored_operators(names: frozenset[str]) -> tuple[Operator, ...]:
     """The ops with these names (as in `rounding_name`), in all their overloads and forms."""
     return tuple(it for it in OPERATORS if rounding_name(resolve(it.name)) in names)
-
-
-def _draw_favored(
-    pick: Pick, scene: Scene, features: Features, favored: tuple[Operator, ...]
-) -> None:
-    """Add a call of a favored op, or repeat an earlier one, which a pass may then remove."""
-    names = {operator.name for operator in favored}
-    earlier = [call for call in scene.instructions if call.op in names]
-    if earlier and pick.chance(REPEATED_SHARE):
-        call = pick.one(earlier)
-        scene.call(call.op, *call.args, named=None, **dict(call.kwargs))
-    else:
-        draw_call(pick, scene, features, pick.one(favored))
 
 
 def draw_call(pick: Pick, scene: Scene, features: Features, operator: Operator) -> None:

@@ -128,8 +128,16 @@ class Environment:
     def define(self, node: fx.Node, effect: Effect, shown: Any, new: fx.Node) -> None:
         """Record a value of the new graph as the result of a call, also inside lists and tuples."""
         if isinstance(shown, torch.Tensor):
-            if id(shown) not in self.views:
-                self.views[id(shown)] = self._view_of_result(new, effect.shows[id(shown)])
+            if id(shown) in self.views:
+                return
+            geometry = effect.shows[id(shown)]
+            storage = self.storages.get(geometry.storage)
+            if storage is None:
+                view = self.new_storage(self.in_result_layout(new, geometry), geometry)
+            else:
+                view = storage.find(geometry) or view_of_geometry(storage, geometry, storage.base)
+                storage.register(view).note(new)
+            self.views[id(shown)] = view
         elif isinstance(shown, (list, tuple)) and tensors_in(shown):
             for index, part in enumerate(shown):
                 if tensors_in(part):
@@ -138,14 +146,6 @@ class Environment:
                     self.plain.setdefault(node, new)  # a `getitem` of the program picks this part
         else:
             self.plain[node] = new
-
-    def _view_of_result(self, new: fx.Node, geometry: Geometry) -> FunctionalView:
-        storage = self.storages.get(geometry.storage)
-        if storage is None:
-            return self.new_storage(self.in_result_layout(new, geometry), geometry)
-        view = storage.find(geometry) or view_of_geometry(storage, geometry, storage.base)
-        storage.register(view).note(new)
-        return view
 
     def in_result_layout(self, value: fx.Node, geometry: Geometry) -> fx.Node:
         """The value, copied if its strides are not those required (an operand may have others)."""

@@ -114,7 +114,10 @@ def pattern_sites() -> tuple[tuple[Site, PatternEntry], ...]:
             name = f"{place}/{_rule(entry)}({root_of(entry)})"
             names[name] += 1
             file, line = location_of(code_of(entry))
-            fires_when = f"calls match the pattern of {root_of(entry)}{_further_condition(entry)}"
+            fires_when = f"calls match the pattern of {root_of(entry)}"
+            if (check := check_of(entry)) is not _return_true:
+                where, start = location_of(check)
+                fires_when += f", and {check.__qualname__} (torch/{where}:{start}) accepts them"
             number = f"#{names[name]}" if names[name] > 1 else ""
             layer = place.partition(".")[0]
             site = Site(name + number, "pattern", layer, file, line, fires_when)
@@ -289,14 +292,6 @@ def root_of(entry: PatternEntry) -> str:
 def _rule(entry: PatternEntry) -> str:
     given = getattr(entry, "pattern_name", None)
     return str(given or code_of(entry).__qualname__.replace(".<locals>", ""))
-
-
-def _further_condition(entry: PatternEntry) -> str:
-    check = check_of(entry)
-    if check is _return_true:
-        return ""
-    file, line = location_of(check)
-    return f", and {check.__qualname__} (torch/{file}:{line}) accepts them"
 
 
 @functools.cache

@@ -92,7 +92,12 @@ def _partitioned(
     that are written after the call. Raises `SavesOverwrittenError` if the backward graph needs one.
     """
     options["num_fwd_outputs"] = num_fwd_outputs
-    written = _written_inputs(joint.graph, overwritten)
+    # The names of inputs that the graph writes, or that AOTAutograd writes after its call.
+    written = {node.args[0].name for node in joint.graph.nodes if writes(node.target)}
+    described = joint.graph.output_node().meta.get("desc", ())
+    later = {each.mutated_input for each in described if isinstance(each, InputMutationAOTOutput)}
+    given = joint.graph.find_nodes(op="placeholder")
+    written |= {node.name for node in given if node.meta.get("desc") in later | overwritten}
     forward, backward = min_cut_rematerialization_partition(joint, inputs, **options)
     placeholders = forward.graph.find_nodes(op="placeholder")
     forbidden = _storages([node for node in placeholders if node.name in written])
@@ -118,16 +123,6 @@ def donate_nothing() -> None:
     metadata = context.fw_metadata if context is not None else None
     if metadata is not None and metadata.bw_donated_idxs:
         metadata.bw_donated_idxs.clear()  # with subclasses, two objects have this list
-
-
-def _written_inputs(graph: fx.Graph, overwritten: frozenset[AOTInput]) -> set[str]:
-    """The names of inputs that the graph writes, or that AOTAutograd writes after its call."""
-    in_graph = {node.args[0].name for node in graph.nodes if writes(node.target)}
-    described = graph.output_node().meta.get("desc", ())
-    later = {each.mutated_input for each in described if isinstance(each, InputMutationAOTOutput)}
-    later |= overwritten
-    placeholders = graph.find_nodes(op="placeholder")
-    return in_graph | {node.name for node in placeholders if node.meta.get("desc") in later}
 
 
 def _storages(nodes: list[fx.Node]) -> set[int]:

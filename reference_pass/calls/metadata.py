@@ -10,7 +10,6 @@ beside the value (`meta["val_of"]`), so `refresh` knows which values are out of 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import zip_longest
 from typing import Any
 
@@ -19,7 +18,7 @@ from torch import fx
 
 from aliasproof.reference_pass.calls.nested import leaves_in, on_values
 from aliasproof.reference_pass.calls.operator_forms import aten, writes
-from aliasproof.reference_pass.calls.regions import Region, Size, equal, known, same_strides
+from aliasproof.reference_pass.calls.regions import Region, equal, known, same_strides
 from aliasproof.reference_pass.calls.storages import (
     encoding,
     operand_storages,
@@ -67,24 +66,16 @@ def run_with(node: fx.Node, instead: dict[fx.Node, Any], semantics: Semantics) -
         return instead.get(operand, operand.meta["val"])
 
     # Eager raises if a view ends past the end of a storage, but on fakes the storage grows.
-    if node.target is aten.as_strided.default and not _is_inside(*on_values(node.args, values)):
-        return None
+    if node.target is aten.as_strided.default:
+        operand, sizes, strides, *offset = on_values(node.args, values)
+        first = offset[0] if offset and offset[0] is not None else operand.storage_offset()
+        region = Region.of_layout(sizes, strides, first, operand.itemsize)
+        if not (region.empty or known(region.end <= operand.untyped_storage().nbytes())):
+            return None
     try:
         return semantics.run(node, values)
     except (RuntimeError, ValueError):  # the operator does not accept such an operand
         return None
-
-
-def _is_inside(
-    operand: torch.Tensor,
-    sizes: Sequence[Size],
-    strides: Sequence[Size],
-    offset: Size | None = None,
-) -> bool:
-    """True if a view by `as_strided` is known to be in the storage of its operand."""
-    first = operand.storage_offset() if offset is None else offset
-    region = Region.of_layout(sizes, strides, first, operand.itemsize)
-    return region.empty or known(region.end <= operand.untyped_storage().nbytes())
 
 
 def dependencies(node: fx.Node) -> tuple[Any, ...]:

@@ -37,7 +37,15 @@ def call_of_overlapping_items(env: Environment, node: fx.Node, effect: Effect) -
     call = WritingCall.of(env, node)
     on_cpu = all(tensor.device.type == "cpu" for tensor in written_tensors(node, env.shown))
     overlap = on_cpu and _items_overlap(env, call)
-    if op is aten._foreach_copy_.default or overlap or _some_have_gradients(call):
+    # Some items have an operand with a gradient, and others do not.
+    gradients = {
+        any(
+            operand.meta.get(HAS_GRADIENT, False)
+            for operand in nodes_in(_of_item(call.given, item))
+        )
+        for item in range(len(call.views))
+    }
+    if op is aten._foreach_copy_.default or overlap or len(gradients) > 1:
         _call_item_by_item(env, call)
         return True
     return False
@@ -57,15 +65,6 @@ def _items_overlap(env: Environment, call: WritingCall) -> bool:
         for other, operand in enumerate(views)
         if index != other
     )
-
-
-def _some_have_gradients(call: WritingCall) -> bool:
-    """True if some items of a call have an operand with a gradient, and others do not."""
-    with_gradients = set()
-    for index in range(len(call.views)):
-        operands = nodes_in(_of_item(call.given, index))
-        with_gradients.add(any(operand.meta.get(HAS_GRADIENT, False) for operand in operands))
-    return len(with_gradients) > 1
 
 
 def _of_item(given: dict[str, Any], index: int) -> dict[str, Any]:
