@@ -19,7 +19,7 @@ import dataclasses
 import functools
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypedDict, Unpack
+from typing import Any, ClassVar
 
 from torch import fx
 from torch.fx.passes.infra.pass_base import PassBase, PassResult
@@ -73,13 +73,6 @@ CONDITIONS, NOOP_RULES = torch_semantics.CONDITIONS, torch_semantics.NOOP_RULES
 
 
 # --- the passes, one by one -----------------------------------------------------------------------
-
-
-class Options(TypedDict, total=False):
-    """Options of `functionalize`, which the passes forward."""
-
-    views: Views
-    strict: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,7 +317,8 @@ def pipeline(
     *sample_args: object,
     sizes: SizeMode = "fixed",
     planned: bool = False,
-    **options: Unpack[Options],
+    views: Views = "alias",
+    strict: bool = False,
 ) -> fx.GraphModule:
     """The function, or graph module, functionalized, without no-ops, and reinplaced.
 
@@ -338,7 +332,7 @@ def pipeline(
             node.meta["val"] for node in graph_module.graph.nodes if node.op == "placeholder"
         )
     # Only the first pass needs sample arguments: it leaves true metadata for the others.
-    first = Functionalize(*sample_args, **options)
+    first = Functionalize(*sample_args, views=views, strict=strict)
     return run_passes(graph_module, first, RemoveNoOps(), last_pass(planned=planned))
 
 

@@ -209,22 +209,12 @@ def _updates(op: OpOverload, given: dict[str, Any]) -> bool:
     return (flag is None or bool(given[flag])) and any(tensor is not None for tensor in statistics)
 
 
-def _batch_norm(
-    x: torch.Tensor,
-    weight: Any,
-    bias: Any,
-    mean: Any,
-    var: Any,
-    training: bool,
-    *momentum_and_eps: float,
-) -> Any:
+def _batch_norm(*args: Any) -> Any:
     """`native_batch_norm` hides that it updates statistics; `_native_batch_norm_legit` does not."""
+    _, _, _, mean, var, training, *_ = args
     # NotImplemented leaves the call unchanged: without statistics there is nothing to hide.
-    if training and mean is not None and var is not None:
-        return aten._native_batch_norm_legit.default(
-            x, weight, bias, mean, var, training, *momentum_and_eps
-        )
-    return NotImplemented
+    updates = training and mean is not None and var is not None
+    return aten._native_batch_norm_legit.default(*args) if updates else NotImplemented
 
 
 def _dropout(x: torch.Tensor, probability: float, train: bool | None) -> Any:

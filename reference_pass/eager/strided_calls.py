@@ -36,29 +36,23 @@ def copied_around(node: fx.Node, values: Values) -> torch.Tensor | None:
 def call_with_strides(env: Environment, node: fx.Node, effect: Effect) -> bool:
     """Emit the call of a node that sees bytes around its operand; False for any other node."""
     if effect.copied is not None:
-        env.define(node, effect, effect.value, copy_by_geometry(env, node, effect.copied))
+        # The analysis has described the view that it copies: `as_strided` of its operand. So the
+        # new call is the copying form of the last step to that view, and contiguous.
+        storage, emit = env.storages[effect.copied.storage], env.emit
+        operand = env.operand_in(node, storage) or storage.base
+        view = view_of_geometry(storage, effect.copied, operand)
+        if view.step is None or view.parent is None:
+            layout = {"memory_format": torch.contiguous_format}
+            new = emit.call(aten.clone.default, storage.read(view), **layout)
+        else:
+            op, arguments = view.step
+            new = emit.call(copy_form(op), storage.read(view.parent), *arguments)
+        env.define(node, effect, effect.value, new)
     elif node.target is aten.as_strided_scatter.default:
         scatter_by_geometry(env, node, effect)
     else:
         return False
     return True
-
-
-# `as_strided_copy` copies a view that the analysis has described: `as_strided` of its operand. So
-# the new call is the copying form of the last step to that view.
-
-
-def copy_by_geometry(env: Environment, node: fx.Node, geometry: Geometry) -> fx.Node:
-    """A contiguous copy of the view of a storage with this geometry."""
-    storage = env.storages[geometry.storage]
-    operand = env.operand_in(node, storage) or storage.base
-    view = view_of_geometry(storage, geometry, operand)
-    if view.step is None:
-        contents = storage.read(view)
-        return env.emit.call(aten.clone.default, contents, memory_format=torch.contiguous_format)
-    assert view.parent is not None
-    op, arguments = view.step
-    return env.emit.call(copy_form(op), storage.read(view.parent), *arguments)
 
 
 # `as_strided_scatter` is emitted unchanged if its operand has the layout and the storage of eager,
