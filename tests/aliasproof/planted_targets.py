@@ -1,5 +1,6 @@
 """Wrong targets, which show that each result is compared; right ones; a check that these are."""
 
+import inspect
 from collections.abc import Sequence
 
 import torch
@@ -26,6 +27,18 @@ def stale(function: Function, inputs: Sequence[torch.Tensor]) -> Build:
 def losing(function: Function, inputs: Sequence[torch.Tensor]) -> Build:
     """Runs on copies of any dtype, so that no input is ever written."""
     return Build(lambda *tensors: function(*clone_inputs(tensors)), [])
+
+
+def drops_writes(graph_module: torch.fx.GraphModule) -> None:
+    """A pass that loses each write to an input."""
+    copy = torch.ops.aten.copy_.default
+    for node in graph_module.graph.find_nodes(op="call_function", target=copy):
+        node.replace_all_uses_with(node.args[0])
+        graph_module.graph.erase_node(node)
+
+
+# The file of a user with this pass.
+DROPS_WRITES = f"import torch\n\n\n{inspect.getsource(drops_writes)}"
 
 
 def places(found: Check, target: str, oracle: str) -> set[str]:

@@ -13,6 +13,7 @@ from aliasproof.ir.errors import UserError
 from aliasproof.ir.python_program import PythonProgram
 from aliasproof.judge.attribution import Symptom
 from aliasproof.targets import registry, user_names
+from tests.aliasproof.planted_targets import DROPS_WRITES
 from tests.short_programs import python_of
 
 # A process imports a file only once, so the backend reads another file to know if it is broken.
@@ -63,27 +64,11 @@ def test_a_change_to_a_backend_fails_the_gate_once_it_breaks_programs(call, tmp_
         assert "Still there" in call(*shlex.split(command)[1:]).out
 
 
-PASSES = """
-from torch.ops import aten
-
-
-def keeps(graph_module):
-    return graph_module
-
-
-def drops(graph_module):
-    for node in graph_module.graph.find_nodes(op="call_function", target=aten.copy_.default):
-        node.replace_all_uses_with(node.args[0])
-        graph_module.graph.erase_node(node)
-    return graph_module
-"""
-
-
-@pytest.mark.parametrize(("name", "changed"), [("keeps", 0), ("drops", 3)])
+@pytest.mark.parametrize(("name", "changed"), [("keeps", 0), ("drops_writes", 3)])
 def test_a_new_baseline_lists_what_it_accepts_and_how_often_a_pass_did_something(
     call, tmp_path, few_programs, name: str, changed: int
 ):
-    (tmp_path / "mine.py").write_text(PASSES)
+    (tmp_path / "mine.py").write_text(f"{DROPS_WRITES}\n\ndef keeps(graph_module): pass\n")
     for _ in range(2):  # with a new baseline, and with that one
         outcome = call("gate", "--target", f"mine.py:{name}", "--baseline", "b.json")
         assert outcome.code == 0, outcome

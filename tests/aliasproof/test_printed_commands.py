@@ -17,6 +17,7 @@ from aliasproof.campaigns.store.run_folder import show_command, write_finding
 from aliasproof.corpus.bug_files import known_bugs
 from aliasproof.formats.stored_graph import StoredGraph
 from tests.aliasproof.conftest import Outcome
+from tests.aliasproof.planted_targets import DROPS_WRITES
 from tests.campaigns.made_findings import finding_of
 from tests.short_programs import known_bug, python_of
 
@@ -46,20 +47,11 @@ import torch
 w = torch.ones(3, requires_grad=True)
 torch.compile(lambda x: x.neg() * 2)(w).sum().backward()
 """
-PASSES = """
-import torch
-
+DOUBLED = """
 def doubled(module, inputs):
     def run(*args):
         return tuple(x * 2 if isinstance(x, torch.Tensor) else x for x in module(*args))
     return run
-
-def kept(module):
-    for node in module.graph.nodes:
-        if node.op == "call_function" and torch.ops.aten.copy_.default is node.target:
-            node.replace_all_uses_with(node.args[0])
-            module.graph.erase_node(node)
-    return module
 """
 
 
@@ -67,7 +59,7 @@ def write_inputs(folder: Path) -> None:
     """A file, the graph of a model, findings and a script: some target gets each one wrong."""
     (folder / "it is mine.py").write_text(MISCOMPILED)
     (folder / "training.py").write_text(TRAINING)
-    (folder / "my passes.py").write_text(PASSES)
+    (folder / "my passes.py").write_text(DROPS_WRITES + DOUBLED)
     graph = symbolic_trace(lambda w: w.sin() * 2)
     inputs = [torch.ones(2, requires_grad=True)]
     StoredGraph(graph, inputs, {"target": "aot"}).write(folder / "graph-0")
@@ -145,7 +137,7 @@ def test_the_command_that_shows_a_finding_of_hunt_names_its_target(call, tmp_pat
 @pytest.mark.parametrize(
     "first",
     [
-        "aliasproof fuzz --target 'my passes.py:kept' --programs 10 -j 1 --run 'my run'",
+        "aliasproof fuzz --target 'my passes.py:drops_writes' --programs 10 -j 1 --run 'my run'",
         "aliasproof hunt --target 'my passes.py:doubled' --programs 2 -j 1 --run 'my run'",
     ],
 )

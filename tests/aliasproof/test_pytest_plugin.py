@@ -13,18 +13,12 @@ from _pytest.config import _prepareconfig
 
 from aliasproof.pytest import plugin
 from aliasproof.pytest.shards import KNOWN, ShardOutcome, ShardPlan, ShardTest, shard_tests
+from tests.aliasproof.planted_targets import DROPS_WRITES
 from tests.subprocesses import python, ran
 
-# A pass that drops writes to inputs, and one that kills its process at such writes.
-PASSES = """
+# A pass that kills its process at a write to an input.
+SEGFAULTS = """
 import os
-import torch
-
-def forgets(graph_module):
-    graph = graph_module.graph
-    for node in list(graph.nodes):
-        if node.target is torch.ops.aten.copy_.default and not node.users:
-            graph.erase_node(node)
 
 def segfaults(graph_module):
     for node in graph_module.graph.nodes:
@@ -45,14 +39,14 @@ def pytest_in(
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    (tmp_path / "passes.py").write_text(PASSES)
+    (tmp_path / "passes.py").write_text(DROPS_WRITES + SEGFAULTS)
     return tmp_path
 
 
 @pytest.mark.timeout(900)  # it starts a dozen processes that import torch
 def test_a_wrong_pass_and_one_that_ends_its_process_fail_alone_and_are_reproduced(project):
     (project / "test_own.py").write_text("def test_own(): pass\n")
-    names = ("forgets", "segfaults")
+    names = ("drops_writes", "segfaults")
     targets = [each for name in names for each in ("--aliasproof-target", f"passes.py:{name}")]
     numbers = ("--aliasproof-programs", "5", "--aliasproof-seed", "3")
     more = ("-n", "2", "--junitxml=junit.xml", "--aliasproof-run=kept")
@@ -71,7 +65,7 @@ def test_a_wrong_pass_and_one_that_ends_its_process_fail_alone_and_are_reproduce
     )
     assert changed
     what = f"it changed a graph in {changed} of {changed + unchanged} compilations"
-    assert f"passes.py:forgets: 5 programs; {what}" in done.stdout
+    assert f"passes.py:drops_writes: 5 programs; {what}" in done.stdout
     (signature,) = properties["aliasproof_signatures"].split()
     (folder,) = project.glob(f"kept/*/findings/{signature}")
     assert shlex.join([sys.executable, str(folder / "reproducer.py")]) in message
