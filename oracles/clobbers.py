@@ -34,7 +34,7 @@ from aliasproof.oracles.contract import Contract, Difference, Promise
 from aliasproof.oracles.forms import functional_form
 from aliasproof.oracles.oracle import Needs, Oracle
 from aliasproof.oracles.stage_comparison import StageComparison
-from aliasproof.oracles.stage_run import Location, NodeCall, NodeRun, Operand, StageRun
+from aliasproof.oracles.stage_run import NodeCall, NodeRun, Operand, StageRun
 from aliasproof.oracles.verdict import (
     Report,
     Verdict,
@@ -143,16 +143,13 @@ def _overlap_in_kernel(op: OpOverload | None, one: Operand, other: Operand) -> b
     If a kernel does not know the lazy bit of an operand, the dispatcher gives it a copy, and writes
     the copy back after the call (`aten/src/ATen/native/MathBitsFallback.h`).
     """
-    copied = any(_is_copied(op, operand.location) for operand in (one, other))
-    return not copied and one.location.overlaps(other.location)
-
-
-def _is_copied(op: OpOverload | None, location: Location) -> bool:
-    bits = (("Conjugate", location.conj), ("Negative", location.neg))
-    return op is not None and any(
+    here, there = one.location, other.location
+    bits = {"Conjugate": here.conj or there.conj, "Negative": here.neg or there.neg}
+    copied = op is not None and any(
         lazy and not torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), key)
-        for key, lazy in bits
+        for key, lazy in bits.items()
     )
+    return not copied and here.overlaps(there)
 
 
 @functools.cache

@@ -161,15 +161,13 @@ class ByteVersions:
             name: value for name, value in call.arguments.items() if name not in ("self", "src")
         }
         assert call.op is not None
-        # The view op computes the layout. Only the layout is needed, so it runs on `meta`.
-        view: torch.Tensor = SCATTERS[call.op](self._without_data(made), **arguments)
+        # The view op computes the layout. Only the layout is needed, so it runs on `meta`; the real
+        # tensor may have another shape by now.
+        length = len(self.storages[made.storage]) // made.dtype.itemsize
+        whole = torch.empty(length, dtype=made.dtype, device="meta")
+        base = whole.as_strided(made.sizes, made.strides, made.offset)
+        view: torch.Tensor = SCATTERS[call.op](base, **arguments)
         self._copy(index, node, location_of(view, made.storage), given["src"])
-
-    def _without_data(self, location: Location) -> torch.Tensor:
-        """A tensor on `meta` with this layout: the real one may have another shape by now."""
-        length = len(self.storages[location.storage]) // location.dtype.itemsize
-        whole = torch.empty(length, dtype=location.dtype, device="meta")
-        return whole.as_strided(location.sizes, location.strides, location.offset)
 
     def _copy_around(self, old: Location, new: Location) -> None:
         """A scatter clones the whole storage of its base, also the bytes that the base skips."""

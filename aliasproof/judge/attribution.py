@@ -25,7 +25,7 @@ from aliasproof.oracles.judge import (
     all_not_applicable,
     judge_graphs,
 )
-from aliasproof.oracles.stage_run import StageRun, run_stage
+from aliasproof.oracles.stage_run import run_stage
 from aliasproof.oracles.verdict import Report, Verdict, Violation, same_promise
 from aliasproof.targets.registry import target as target_named
 from aliasproof.targets.target import Target
@@ -65,7 +65,14 @@ def examine_graphs(case: Subject, target: Target, trial: Trial) -> Judgement:
     # Only needed if there is a difference, which it may excuse; it costs one more run.
     if trial.trace.as_written is None and differences(*hashes):
         trial.trace.as_written = _is_as_written(case, trial)
-    stages = _stage_runs(case, trial)
+    stages = []
+    for stage in trial.build.stages:
+        # A whole stage takes the inputs of the case. Any other stage is called by a wrapper: its
+        # inputs are clones of what the wrapper passed, or None if it was never called.
+        given = case.fresh_inputs() if stage.whole else stage.inputs
+        if given is not None:
+            seed_generators()
+            stages.append(run_stage(stage, given))
     # Named hashes cost time and only a report of a violation needs them, so they are lazy.
     return judge_graphs(
         target.contract, hashes, lambda: value_hashes(named=True, seed=1), stages, trial.trace
@@ -83,20 +90,6 @@ def _is_as_written(case: Case, trial: Trial) -> bool:
     # A function may need what inference mode forbids. Then the answer is unknown.
     except Exception:  # noqa: BLE001 - see above
         return False
-
-
-def _stage_runs(case: Case, trial: Trial) -> list[StageRun]:
-    """The runs of the stages that can run by themselves."""
-    assert trial.build is not None
-    runs = []
-    for stage in trial.build.stages:
-        # A whole stage takes the inputs of the case. Any other stage is called by a wrapper: its
-        # inputs are clones of what the wrapper passed, or None if it was never called.
-        given = case.fresh_inputs() if stage.whole else stage.inputs
-        if given is not None:
-            seed_generators()
-            runs.append(run_stage(stage, given))
-    return runs
 
 
 def _value_hashes(

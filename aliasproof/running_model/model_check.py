@@ -133,7 +133,20 @@ class ModelCheck:
     ) -> Callable[..., object]:
         """Compile a graph of the model on the target. If that raises, so does each call."""
         try:
-            graph, lifted = self._graph(target, module, examples)
+            lifted = LiftedGraph.of(module, examples)
+            graph = CheckedGraph(
+                number=len(self.graphs),
+                module=lifted.module,
+                eager=eager_graph(lifted.module),
+                captured=lifted.captured,
+                target=target,
+                compiled=_raising(AssertionError("the graph is not compiled yet")),
+                report=self._report,
+                where=where(module.graph),
+                names=place_names(lifted.module.graph),
+                most=self.options.calls,
+                running=self.running,
+            )
         except Exception as error:  # noqa: BLE001 - our errors must not stop the model
             self.unchecked.append(f"{type(error).__name__}: {' '.join(str(error).split())[:120]}")
             return module
@@ -150,25 +163,6 @@ class ModelCheck:
         graph.counts.first = time.perf_counter() - started
         self.graphs.append(graph)
         return graph
-
-    def _graph(
-        self, target: CheckedTarget, module: fx.GraphModule, examples: Sequence[Any]
-    ) -> tuple[CheckedGraph, LiftedGraph]:
-        lifted = LiftedGraph.of(module, examples)
-        graph = CheckedGraph(
-            number=len(self.graphs),
-            module=lifted.module,
-            eager=eager_graph(lifted.module),
-            captured=lifted.captured,
-            target=target,
-            compiled=_raising(AssertionError("the graph is not compiled yet")),
-            report=self._report,
-            where=where(module.graph),
-            names=place_names(lifted.module.graph),
-            most=self.options.calls,
-            running=self.running,
-        )
-        return graph, lifted
 
     @property
     def judged(self) -> int:

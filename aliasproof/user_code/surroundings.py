@@ -150,7 +150,13 @@ def _owners(value: object) -> Iterator[types.FunctionType | type]:
 
 def _methods(classes: Sequence[type]) -> Iterator[types.FunctionType]:
     """The methods of an object of these classes, in method resolution order; see `_owners`."""
-    methods = [(name, code) for own in classes for name, code in _functions_in(own)]
+    methods = [
+        (name, part)
+        for own in classes
+        for name, member in vars(own).items()
+        for part in (member, getattr(member, "__func__", None), getattr(member, "fget", None))
+        if isinstance(part, types.FunctionType)
+    ]
     if not any(issubclass(own, torch.nn.Module) for own in classes):
         yield from (method for _, method in methods)
         return
@@ -163,12 +169,6 @@ def _methods(classes: Sequence[type]) -> Iterator[types.FunctionType]:
         for method in (method for own, method in methods if own == name):
             yield method
             waiting += _names(method.__code__)
-
-
-def _functions_in(own: type) -> Iterator[tuple[str, types.FunctionType]]:
-    for name, member in vars(own).items():
-        parts = (member, getattr(member, "__func__", None), getattr(member, "fget", None))
-        yield from ((name, part) for part in parts if isinstance(part, types.FunctionType))
 
 
 def _variables_of(owner: types.FunctionType | type) -> Iterator[Variable]:
