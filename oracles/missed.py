@@ -22,7 +22,6 @@ from torch import fx
 from torch._ops import OpOverload
 
 from aliasproof.eager.definedness import Undefined
-from aliasproof.eager.trace import Trace
 from aliasproof.ir.eager_call import tensors_in
 from aliasproof.ir.schemas import Kind, facts
 from aliasproof.ir.values import clone_inputs
@@ -30,7 +29,7 @@ from aliasproof.oracles import equivalence
 from aliasproof.oracles.contract import Contract
 from aliasproof.oracles.forms import SCATTERS, in_place_form, out_form, view_of_copy
 from aliasproof.oracles.judge import judge
-from aliasproof.oracles.observation import Observation, observe_eager
+from aliasproof.oracles.observation import observe_eager
 from aliasproof.oracles.stage import Stage
 from aliasproof.oracles.verdict import Verdict
 
@@ -56,66 +55,49 @@ def missed_opportunities(stage: Stage, inputs: FreshInputs) -> list[Opportunity]
     Captured tensors of the module are judged as further inputs: each run gets clones of them, and
     must not change their contents. Re-raises the stage's errors.
     """
-    graph, opportunities = stage.graph.graph, []
-    captured = list(_captured_tensors(stage.graph).values())
+    module, graph = stage.graph, stage.graph.graph
+    captured = list(_captured_tensors(module).values())
 
     def fresh() -> list[torch.Tensor]:
         return [*inputs(), *clone_inputs(captured)]
 
-    before = _Run.of(stage.graph, graph, fresh)
+    def hashes(graph: fx.Graph) -> equivalence.ValueHashes:
+        return equivalence.run_uninterpreted(_Interpreter(module, graph).run_with_captured, fresh())
+
+    interpreter = _Interpreter(module, graph)
+    before, trace = observe_eager(interpreter.run_with_captured, fresh())
+    if before.error is not None:
+        raise before.error
+    hashes_before = hashes(graph)
+
+    def same(changed: fx.Graph) -> bool:
+        """Whether a changed graph has the same results, for all values of the inputs."""
+        try:
+            after, _ = observe_eager(_Interpreter(module, changed).run_with_captured, fresh())
+        # For example, the changed graph reads what it writes.
+        except Undefined:
+            return False
+        # The cheap oracles first: most changes fail here.
+        reports = judge(Contract(), before, after, trace).reports.values()
+        if any(report.verdict is not Verdict.HOLDS for report in reports):
+            return False
+        report = equivalence.judge(Contract(), hashes_before, hashes(changed), trace)
+        return report.verdict is Verdict.HOLDS
+
+    opportunities = []
     # A result of 0 bytes can save nothing.
-    for name, nbytes in before.nbytes.items():
+    for name, nbytes in interpreter.nbytes.items():
         for instead, change in _changes(_node_named(graph, name)) if nbytes else ():
             changed = copy.deepcopy(graph)
             change(changed, _node_named(changed, name))
             changed.lint()
             # Kept in `graph`, so that later changes are judged together with this one.
-            if before.same(stage.graph, changed, fresh):
+            if same(changed):
                 op = str(_node_named(graph, name).target)
                 opportunities.append(Opportunity(name, op, instead, nbytes))
                 graph = changed
                 break
     return opportunities
-
-
-@dataclass(frozen=True, slots=True)
-class _Run:
-    """The results of a graph's run, and the bytes of the storages behind each node's result."""
-
-    observation: Observation
-    trace: Trace
-    hashes: equivalence.ValueHashes
-    nbytes: dict[str, int]
-
-    @classmethod
-    def of(cls, module: fx.GraphModule, graph: fx.Graph, inputs: FreshInputs) -> _Run:
-        interpreter = _Interpreter(module, graph)
-        observation, trace = observe_eager(interpreter.run_with_captured, inputs())
-        if observation.error is not None:
-            raise observation.error
-        return cls(observation, trace, _hashes(module, graph, inputs), interpreter.nbytes)
-
-    def same(self, module: fx.GraphModule, graph: fx.Graph, inputs: FreshInputs) -> bool:
-        """Whether another graph has the same results, for all values of the inputs."""
-        interpreter = _Interpreter(module, graph)
-        try:
-            changed, _ = observe_eager(interpreter.run_with_captured, inputs())
-        # For example, the changed graph reads what it writes.
-        except Undefined:
-            return False
-        # The cheap oracles first: most changes fail here.
-        reports = judge(Contract(), self.observation, changed, self.trace).reports.values()
-        if any(report.verdict is not Verdict.HOLDS for report in reports):
-            return False
-        hashes = _hashes(module, graph, inputs)
-        report = equivalence.judge(Contract(), self.hashes, hashes, self.trace)
-        return report.verdict is Verdict.HOLDS
-
-
-def _hashes(
-    module: fx.GraphModule, graph: fx.Graph, inputs: FreshInputs
-) -> equivalence.ValueHashes:
-    return equivalence.run_uninterpreted(_Interpreter(module, graph).run_with_captured, inputs())
 
 
 class _Interpreter(fx.Interpreter):
