@@ -128,9 +128,11 @@ def look_up(search: Callable[[str, str, int], Found], rule: str, kind: str, numb
 def _opened(process: int) -> sqlite3.Connection | None:
     """The file, opened by this process: a fork must not use its parent's connection."""
     with contextlib.suppress(sqlite3.Error, OSError, RuntimeError):
-        folder = _folder()
-        if folder is None:
+        own = os.environ.get("ALIASPROOF_CACHE")
+        if own == "":  # nothing is stored
             return None
+        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        folder = Path(own) if own else cache / "aliasproof"
         folder.mkdir(parents=True, exist_ok=True)
         file = sqlite3.connect(
             folder / f"matches-{_version()}.sqlite", timeout=SHARED_FOR, isolation_level=None
@@ -140,14 +142,6 @@ def _opened(process: int) -> sqlite3.Connection | None:
         file.execute("CREATE TABLE IF NOT EXISTS matches (of TEXT PRIMARY KEY, found TEXT)")
         return file
     return None
-
-
-def _folder() -> Path | None:
-    """The folder of the files; None, so that nothing is stored, if `ALIASPROOF_CACHE` is empty."""
-    own = os.environ.get("ALIASPROOF_CACHE")
-    if own is not None:
-        return Path(own) if own else None
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "aliasproof"
 
 
 def _version() -> str:

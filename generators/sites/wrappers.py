@@ -89,8 +89,8 @@ def _cases_recorded(recorder: SiteRecorder) -> Iterator[None]:
 # --- wrappers -------------------------------------------------------------------------------------
 
 
-def _wrappers() -> list[type]:
-    """The classes that wrap a compiled function, in order of definition."""
+def _steps() -> Iterator[tuple[type, str, Callable[..., Any]]]:
+    """The steps of classes that wrap a compiled function, which the class implements itself."""
     classes = [
         value
         for value in vars(runtime_wrappers).values()
@@ -98,14 +98,10 @@ def _wrappers() -> list[type]:
         and issubclass(value, CompilerWrapper | InductorWrapper)
         and value.__module__ == runtime_wrappers.__name__
     ]
-    return sorted(classes, key=_line)
-
-
-def _steps(wrapper: type) -> Iterator[tuple[str, Callable[..., Any]]]:
-    """The steps of a wrapper that it implements itself."""
-    for step in ("pre_compile", "post_compile"):
-        if step in vars(wrapper):
-            yield step, vars(wrapper)[step]
+    for wrapper in sorted(classes, key=_line):
+        for step in ("pre_compile", "post_compile"):
+            if step in vars(wrapper):
+                yield wrapper, step, vars(wrapper)[step]
 
 
 def _wrapper_sites() -> list[Site]:
@@ -117,18 +113,16 @@ def _wrapper_sites() -> list[Site]:
             *location_of(method),
             "it gives another function, or other inputs, than it was given",
         )
-        for wrapper in _wrappers()
-        for step, method in _steps(wrapper)
+        for wrapper, step, method in _steps()
     ]
 
 
 @contextmanager
 def _wrappers_recorded(recorder: SiteRecorder) -> Iterator[None]:
     with ExitStack() as patches:
-        for wrapper in _wrappers():
-            for step, method in _steps(wrapper):
-                acted = functools.partial(recorder.fired.add, f"wrapper/{wrapper.__name__}.{step}")
-                patches.enter_context(mock.patch.object(wrapper, step, _noting(method, acted)))
+        for wrapper, step, method in _steps():
+            acted = functools.partial(recorder.fired.add, f"wrapper/{wrapper.__name__}.{step}")
+            patches.enter_context(mock.patch.object(wrapper, step, _noting(method, acted)))
         yield
 
 

@@ -46,7 +46,6 @@ from aliasproof.reference_pass.eager.history import (
     compared,
     differentiable_form,
     of_as_strided,
-    of_detach,
     of_part,
     overwriting,
     part_to_write,
@@ -65,7 +64,7 @@ TRAINING = replace(
     inverses={
         **INVERSES,
         **{view: partial(of_part, view) for view in PARTS},
-        aten.detach.default: of_detach,
+        aten.detach.default: lambda emit, parent, new, args: emit.call(with_history, parent(), new),
         aten.as_strided.default: of_as_strided,
     },
     functional_form=differentiable_form,

@@ -108,13 +108,6 @@ def with_history(old: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
     return result
 
 
-def of_detach(
-    emit: Emitter, parent: Callable[[], fx.Node], new: fx.Node, args: tuple[Any, ...]
-) -> fx.Node:
-    """The inverse of `detach` (`views.INVERSES`) in a graph that is differentiated later."""
-    return emit.call(with_history, parent(), new)
-
-
 def overwriting(old: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
     """New contents that overwrite others under autograd, as `copy_` and random fills do.
 

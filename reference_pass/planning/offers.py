@@ -260,9 +260,13 @@ def operands_of(node: fx.Node) -> list[fx.Node]:
 
 def _as_view(node: fx.Node, liveness: Liveness) -> Iterator[Candidate]:
     """The operand of a clone; or the view that a view-copy op copies, or one in a list of them."""
-    if node.target is aten.clone.default and is_plain_copy(node) and not _is_base(node, liveness):
-        slots = (Slot.all_of(node, node.all_input_nodes[0]),)
-        yield Candidate(node, How.VIEW, node.target, node.args, node.kwargs, slots, liveness)
+    if node.target is aten.clone.default and is_plain_copy(node):
+        # If the result, or a view of it, is stored into, it needs memory of its own.
+        values = [node, *(user for user in node.users if user in liveness.views)]
+        uses = ((user, value) for value in values for user in value.users)
+        if not any(user.target in _STORES and user.args[0] is value for user, value in uses):
+            slots = (Slot.all_of(node, node.all_input_nodes[0]),)
+            yield Candidate(node, How.VIEW, node.target, node.args, node.kwargs, slots, liveness)
     is_picked = node.target is operator.getitem
     copied = node.args[0] if is_picked else node
     assert isinstance(copied, fx.Node)
@@ -276,14 +280,6 @@ def _as_view(node: fx.Node, liveness: Liveness) -> Iterator[Candidate]:
     slots = (Slot.all_of(node, view),)
     assert isinstance(op, OpOverload)
     yield Candidate(node, How.VIEW, op, node.args, node.kwargs, slots, liveness)
-
-
-def _is_base(node: fx.Node, liveness: Liveness) -> bool:
-    """True if a result, or a view of it, is stored into: then it needs memory of its own."""
-    values = [node, *(user for user in node.users if user in liveness.views)]
-    return any(
-        user.target in _STORES and user.args[0] is value for value in values for user in value.users
-    )
 
 
 # --- where it is stored later ---------------------------------------------------------------------

@@ -40,22 +40,20 @@ def _forget(graph: fx.Graph, semantics: Semantics) -> bool:
         value, name = node.meta["val"], node.name
         first = min(node.users, key=liveness.position.__getitem__)
         with graph.inserting_before(first):
-            memory = _other_memory(node, emit)
+            # For a scatter, its base, if that has the same layout; else uninitialised memory.
+            base = node.args[0] if node.target in SCATTERS else None
+            if isinstance(base, fx.Node) and _layout(base) == _layout(node):
+                memory = base
+            else:
+                layout = list(value.shape), list(value.stride())
+                like = {"dtype": value.dtype, "device": value.device}
+                memory = emit.call(aten.empty_strided.default, *layout, **like)
         liveness.position.setdefault(memory, liveness.position[first])
         liveness.replace(node, memory, value)
         graph.erase_node(node)
         if memory.target is aten.empty_strided.default:
             memory._rename(name)
     return bool(unread)
-
-
-def _other_memory(node: fx.Node, emit: Emitter) -> fx.Node:
-    """For a scatter, its base, if that has the same layout; else uninitialised memory."""
-    value, base = node.meta["val"], node.args[0] if node.args else None
-    if node.target in SCATTERS and isinstance(base, fx.Node) and _layout(base) == _layout(node):
-        return base
-    like = {"dtype": value.dtype, "device": value.device}
-    return emit.call(aten.empty_strided.default, list(value.shape), list(value.stride()), **like)
 
 
 def _is_unread(node: fx.Node, liveness: Liveness) -> bool:
