@@ -109,7 +109,7 @@ def graph_from_json(data: object, where: str, attributes: Mapping[str, object]) 
     """
     if not isinstance(data, list) or len(data) > MOST_NODES:
         raise UserError(f"{where}: expected a list of at most {MOST_NODES:,} nodes")
-    reader = _Reader(fx.Graph(), {}, attributes)
+    reader = _Reader(attributes)
     for index, node in enumerate(data):
         try:
             reader.add(node)
@@ -121,10 +121,9 @@ def graph_from_json(data: object, where: str, attributes: Mapping[str, object]) 
 
 
 class _Reader:
-    def __init__(
-        self, graph: fx.Graph, nodes: dict[str, fx.Node], attributes: Mapping[str, object]
-    ) -> None:
-        self.graph, self.nodes, self.attributes = graph, nodes, attributes
+    def __init__(self, attributes: Mapping[str, object]) -> None:
+        self.graph, self.attributes = fx.Graph(), attributes
+        self.nodes: dict[str, fx.Node] = {}
 
     def add(self, data: object) -> None:
         """Add a node. Raises `UserError` if it is not valid."""
@@ -140,22 +139,18 @@ class _Reader:
         if not isinstance(keywords, dict) or not all(key.isidentifier() for key in keywords):
             raise UserError(f"expected keyword arguments, got {shown(keywords)}")
         kwargs = {key: self._value(value, 0) for key, value in keywords.items()}
-        target = self._target(kind, data.get("target", name), args)
-        node = self.graph.create_node(kind, target, args, kwargs, name)
-        self.nodes[name] = node
-
-    def _target(self, kind: str, target: object, args: tuple[Any, ...]) -> str | Callable[..., Any]:
+        target: Any = data.get("target", name)
         if not isinstance(target, str):
             raise UserError(f"expected the name of a target, got {shown(target)}")
         if kind == "call_function":
-            function = function_of_name(target)
-            require_arguments(function, args)
-            return function
-        if kind == "call_method":
-            return require_method(target)
-        if kind == "get_attr" and target not in self.attributes:
+            target = function_of_name(target)
+            require_arguments(target, args)
+        elif kind == "call_method":
+            require_method(target)
+        elif kind == "get_attr" and target not in self.attributes:
             raise UserError(f"there is no {shown(target)} among the constants and graphs")
-        return target
+        node = self.graph.create_node(kind, target, args, kwargs, name)
+        self.nodes[name] = node
 
     def _value(self, data: Any, depth: int) -> Any:
         if depth > DEEPEST:

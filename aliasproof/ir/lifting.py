@@ -281,7 +281,13 @@ class _Recorder(TorchDispatchMode):
             value: Any = given.get(argument.name)
             number = _takes_tensor(argument) and isinstance(value, (bool, int, float))
             if number and not fits(value, call_schema(str(taken)).by_name[argument.name]):
-                given[argument.name] = self._as_tensor(value)
+                # Without dimensions, so that it promotes other operands as the number does.
+                made = torch.scalar_tensor(value, dtype=torch.tensor(value).dtype)
+                name, dtype = f"v{len(self.instructions)}_0", (("dtype", made.dtype),)
+                scalar = Instruction("aten.scalar_tensor.default", (value,), dtype, (name,))
+                self.instructions.append(scalar)
+                self._note(made, name)
+                given[argument.name] = made
         said = {name: self._argument(value, op, name) for name, value in given.items()}
         positional = tuple(said[name] for name in parameters[: len(args)])
         keywords = tuple(
@@ -291,17 +297,6 @@ class _Recorder(TorchDispatchMode):
         )
         grad = torch.is_grad_enabled() or not self.with_modes
         return Instruction(str(taken), positional, keywords, grad=grad)
-
-    def _as_tensor(self, value: float) -> torch.Tensor:
-        """A tensor without dimensions that promotes other operands as the number does."""
-        made = torch.scalar_tensor(value, dtype=torch.tensor(value).dtype)
-        name = f"v{len(self.instructions)}_0"
-        dtype = (("dtype", made.dtype),)
-        self.instructions.append(
-            Instruction("aten.scalar_tensor.default", (value,), dtype, (name,))
-        )
-        self._note(made, name)
-        return made
 
     def _argument(self, value: Any, op: OpOverload, name: str) -> Argument:
         if isinstance(value, torch.Tensor):

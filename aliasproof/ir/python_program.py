@@ -101,9 +101,24 @@ BEYOND_OPERATORS = _OF_TORCH
 @functools.cache
 def attributes() -> frozenset[str]:
     """The attributes that a program may name."""
-    own = frozenset(custom_operators.names())
-    of_torch = _operators() | _layers_and_constants() | _OF_TORCH | _ORDINARY
-    return of_torch | _OF_CONTAINERS | OWN_ATTRIBUTES | own
+    # Layers, optimizers, functions of the modules that people import, dtypes, memory formats.
+    nn, classes = torch.nn, (torch.nn.Module, torch.optim.Optimizer)
+    functions = types.FunctionType | types.BuiltinFunctionType
+    modules = (nn, nn.functional, nn.init, nn.utils, nn.utils.rnn, torch.optim, torch.func)
+    imported = {
+        name
+        for module in (*modules, torch.linalg, torch.fft, torch.special)
+        for name, it in vars(module).items()
+        if not name.startswith("_")
+        and (
+            (isinstance(it, type) and issubclass(it, classes))
+            or (isinstance(it, functions) and (it.__module__ or "torch").startswith("torch"))
+        )
+    }
+    constants = torch.dtype | torch.memory_format
+    imported |= {name for name, it in vars(torch).items() if isinstance(it, constants)}
+    of_torch = _operators() | imported | _OF_TORCH | _ORDINARY
+    return of_torch | _OF_CONTAINERS | OWN_ATTRIBUTES | {*custom_operators.names()}
 
 
 @functools.cache
@@ -117,31 +132,6 @@ def _operators() -> frozenset[str]:
         and not any("file" in one.name for one in schema.arguments)
     }
     return frozenset(name for name in names if not name.startswith("_"))
-
-
-def _layers_and_constants() -> frozenset[str]:
-    """Layers, optimizers, functions of the modules that people import, dtypes, memory formats."""
-    nn, classes = torch.nn, (torch.nn.Module, torch.optim.Optimizer)
-    functions = types.FunctionType | types.BuiltinFunctionType
-    modules = (nn, nn.functional, nn.init, nn.utils, nn.utils.rnn, torch.optim, torch.func)
-    members = [
-        (name, value)
-        for module in (*modules, torch.linalg, torch.fft, torch.special)
-        for name, value in vars(module).items()
-        if not name.startswith("_")
-    ]
-    constants = torch.dtype | torch.memory_format
-    return frozenset(
-        [
-            *(name for name, it in members if isinstance(it, type) and issubclass(it, classes)),
-            *(
-                name
-                for name, it in members
-                if isinstance(it, functions) and (it.__module__ or "torch").startswith("torch")
-            ),
-            *(name for name, it in vars(torch).items() if isinstance(it, constants)),
-        ]
-    )
 
 
 # --- python program -------------------------------------------------------------------------------

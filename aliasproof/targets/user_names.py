@@ -168,7 +168,13 @@ def load(code: CodeName) -> object:
             else:
                 value = _module(code)
             for part in code.attribute.split("."):
-                value = _attribute(value, part, code)
+                if not hasattr(value, part):
+                    known = [it for it, its in vars(value).items() if callable(its)]
+                    own = [it for it in known if not it.startswith("_")]
+                    hint = did_you_mean(part, known) or _as_file(code)
+                    listed = f"; it defines {', '.join(own[:8])}" if own and not hint else hint
+                    raise UserError(f"target '{code.name}': {code.module} has no '{part}'{listed}")
+                value = getattr(value, part)
         except UserError:
             raise
         except SyntaxError as error:
@@ -217,16 +223,6 @@ def require_file(code: CodeName) -> None:
     """Raises `UserError` if the code is in a file that does not exist."""
     if code.in_file and not Path(code.module).is_file():
         raise UserError(f"target '{code.name}': there is no file {code.module}; give {EXPECTED}")
-
-
-def _attribute(owner: object, part: str, code: CodeName) -> object:
-    if hasattr(owner, part):
-        return getattr(owner, part)
-    known = [name for name, value in vars(owner).items() if callable(value)]
-    own = [name for name in known if not name.startswith("_")]
-    hint = did_you_mean(part, known) or _as_file(code)
-    listed = f"; it defines {', '.join(own[:8])}" if own and not hint else hint
-    raise UserError(f"target '{code.name}': {code.module} has no '{part}'{listed}")
 
 
 def name_of_object(value: object) -> str | None:

@@ -66,7 +66,12 @@ def with_module(
     lines = "".join(f"    module = relax.transform.{name}()(module)\n" for name in passes)
     arguments = "".join(f"{it}, " for it in given).strip()
     body = _BODY.replace("PASSES", lines).replace("ARGUMENTS", arguments)
-    body = body.replace("WRITES", _writes(function))
+    old = [
+        f"inputs[{index}]" if length is None else _storage(index, length)
+        for index, length in function.epilogue
+    ]
+    writes = (f"        {it}.copy_(values[{i}])\n" for i, it in enumerate(old, function.returned))
+    body = body.replace("WRITES", "".join(writes))
     count = function.returned
     returned = "values[0]" if count == 1 else f"tuple(values[:{count}])"
     body = body.replace("RETURNED", returned)
@@ -125,13 +130,3 @@ class _Text:
 
 def _storage(index: int, length: int) -> str:
     return f"inputs[{index}].as_strided(({length},), (1,), 0)"
-
-
-def _writes(function: Captured) -> str:
-    """The writes of new contents into the inputs of the program."""
-    first = function.returned
-    old = [
-        f"inputs[{index}]" if length is None else _storage(index, length)
-        for index, length in function.epilogue
-    ]
-    return "".join(f"        {it}.copy_(values[{i}])\n" for i, it in enumerate(old, first))
