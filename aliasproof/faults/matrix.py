@@ -8,6 +8,7 @@ seed and the limits. Programs that are undefined in eager do not count.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import itertools
@@ -150,22 +151,17 @@ def kill_matrix(
         row_of, seed=seed, most_programs=most_programs, further=further, rules=rules
     )
     rows = []
-    for row in _in_parallel(make_row, chosen, workers):
-        listener(row)
-        rows.append(row)
+    made: Iterator[FaultRow] = map(make_row, chosen)
+    with contextlib.ExitStack() as stack:
+        if workers != 1:
+            context = multiprocessing.get_context("forkserver")
+            context.set_forkserver_preload(["aliasproof.faults.matrix"])
+            pool = ProcessPoolExecutor(workers, mp_context=context, initializer=start_worker)
+            made = stack.enter_context(pool).map(make_row, chosen)
+        for row in made:
+            listener(row)
+            rows.append(row)
     return Matrix(seed, EVERY_ORACLE, tuple(rows))
-
-
-def _in_parallel(
-    make_row: Callable[[str], FaultRow], names: Sequence[str], workers: int
-) -> Iterator[FaultRow]:
-    if workers == 1:
-        yield from map(make_row, names)
-        return
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["aliasproof.faults.matrix"])
-    with ProcessPoolExecutor(workers, mp_context=context, initializer=start_worker) as pool:
-        yield from pool.map(make_row, names)
 
 
 def row_of(

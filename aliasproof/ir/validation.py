@@ -21,7 +21,7 @@ import torch
 
 from aliasproof.ir.devices import ADVICE, is_device_name
 from aliasproof.ir.errors import UserError, did_you_mean, shown
-from aliasproof.ir.program import GRADIENTS, Argument, Input, Instruction, Program, Ref
+from aliasproof.ir.program import GRADIENTS, Argument, Instruction, Program, Ref
 from aliasproof.ir.regions import reach
 from aliasproof.ir.schemas import resolve
 from aliasproof.ir.values import FILLS, element_value
@@ -212,22 +212,11 @@ def views_small(program: Program) -> Iterator[Defect]:
 
 def views_inside_storage(program: Program) -> Iterator[Defect]:
     for index, view in enumerate(program.inputs):
-        available = program.storages[view.storage].nbytes
-        if _end(view) > available:
-            yield Defect(
-                f"inputs[{index}]",
-                f"the view ends at byte {_end(view)}, outside storage {view.storage},"
-                f" which has {available} bytes",
-            )
-
-
-def _end(view: Input) -> int:
-    """The byte after the last one that the view covers.
-
-    An empty view covers no byte, even with an offset, so its end is 0.
-    """
-    span = reach(view.sizes, view.strides)
-    return (view.offset + span) * view.dtype.itemsize if span else 0
+        available, span = program.storages[view.storage].nbytes, reach(view.sizes, view.strides)
+        end = (view.offset + span) * view.dtype.itemsize
+        if span and end > available:  # an empty view covers no byte, even with an offset
+            place = f"outside storage {view.storage}, which has {available} bytes"
+            yield Defect(f"inputs[{index}]", f"the view ends at byte {end}, {place}")
 
 
 # --- what a schema says ---------------------------------------------------------------------------

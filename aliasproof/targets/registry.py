@@ -72,7 +72,14 @@ def target(name: str) -> Target:
     """
     base, chosen = _parts(name)
     plain = plain_target(base)
-    asked = [_variant(text, plain) for text in chosen]
+    asked = []
+    for text in chosen:
+        variant = variants.by_name(text)
+        if variant is None:
+            known = [own.name for own in plain.variants] if plain.yours else [*VARIANTS]
+            hint = did_you_mean(text, known, otherwise=f"variants: {', '.join(known) or 'none'}")
+            raise UserError(f"unknown variant '{text}' of target '{plain.name}'{hint}")
+        asked.append(variant)
     reasons = (_not_taken(variant, plain) for variant in asked)
     reason = next((why for why in reasons if why is not None), None) or plain.excluded(asked)
     if reason is not None:
@@ -83,15 +90,6 @@ def target(name: str) -> Target:
 def plain_target(base: str) -> Target:
     """The target of that name without variants. A user's target must have been looked up before."""
     return OWN[base] if base in OWN else TARGETS[base]
-
-
-def _variant(text: str, plain: Target) -> Variant:
-    variant = variants.by_name(text)
-    if variant is None:
-        known = [own.name for own in plain.variants] if plain.yours else [*VARIANTS]
-        hint = did_you_mean(text, known, otherwise=f"variants: {', '.join(known) or 'none'}")
-        raise UserError(f"unknown variant '{text}' of target '{plain.name}'{hint}")
-    return variant
 
 
 def _not_taken(variant: Variant, target: Target) -> str | None:
