@@ -143,7 +143,15 @@ class _ArchiveReader:
             nodes += _calls(node)
         nodes += _outputs(graph["outputs"], signature["output_specs"], places)
         made = graph_from_json(nodes, "graph", {})
-        return GraphOfFile(fx.GraphModule(torch.nn.Module(), made), inputs, self._notes())
+        notes = ["sample inputs are pickled, so inputs have values of the fill"]
+        if self.without_bytes:
+            names = ", ".join(self.without_bytes)
+            notes.append(f"weights with values of the fill, since theirs are pickled: {names}")
+        if self.symbols:
+            named = {_SYMBOL.sub(r"\1\2", text): size for text, size in self.symbols.items()}
+            sizes = ", ".join(f"{name} = {size}" for name, size in named.items())
+            notes.append(f"symbolic sizes are those of the example: {sizes}")
+        return GraphOfFile(fx.GraphModule(torch.nn.Module(), made), inputs, tuple(notes))
 
     def _input(
         self, argument: Any, spec: Any, weights: Mapping[str, Any], layouts: Any, places: Any
@@ -167,17 +175,6 @@ class _ArchiveReader:
         if form in ("as_none", "as_string"):  # the graph does not use this input
             return "", None
         raise UserError(f"a graph cannot have an input of the form {shown(form)}")
-
-    def _notes(self) -> tuple[str, ...]:
-        notes = ["sample inputs are pickled, so inputs have values of the fill"]
-        if self.without_bytes:
-            names = ", ".join(self.without_bytes)
-            notes.append(f"weights with values of the fill, since theirs are pickled: {names}")
-        if self.symbols:
-            named = {_SYMBOL.sub(r"\1\2", text): size for text, size in self.symbols.items()}
-            sizes = ", ".join(f"{name} = {size}" for name, size in named.items())
-            notes.append(f"symbolic sizes are those of the example: {sizes}")
-        return tuple(notes)
 
     # --- tensors ----------------------------------------------------------------------------------
 

@@ -60,7 +60,17 @@ def parse_source(
             raise _refusal(last, f"expected {expected}")
     instructions = tuple(call.instruction for call in calls)
     program = Program(tuple(storages), tuple(inputs), instructions, outputs, seed, fill, device)
-    _check(program, calls, last.lineno)
+    if (defect := first_defect(program)) is not None:
+        line = last.lineno if defect.location.startswith("outputs") else 1
+        if number := re.match(r"instructions\[(\d+)\]", defect.location):
+            line = calls[int(number[1])].line
+        raise UserError(f"line {line}: {defect}")
+    # The rules do not know whether the text confuses one tensor with a list.
+    for call in calls:
+        op, one = call.instruction.op, returns_one_tensor(resolve(call.instruction.op))
+        if call.instruction.results and one == call.unpacked:
+            given, form = ("one tensor", "v0") if one else ("several tensors", "(v0,)")
+            raise UserError(f"line {call.line}: {op} returns {given}: write {form} = ...")
     return program
 
 
@@ -90,22 +100,6 @@ def _function(text: str) -> ast.FunctionDef:
     raise UserError(
         "line 1: expected one function, def program(...):, with the inputs as its parameters"
     )
-
-
-def _check(program: Program, calls: Sequence[_ParsedCall], last_line: int) -> None:
-    """Raise if the program is not well formed, or if the text confuses one tensor with a list."""
-    defect = first_defect(program)
-    if defect is not None:
-        line = last_line if defect.location.startswith("outputs") else 1
-        if number := re.match(r"instructions\[(\d+)\]", defect.location):
-            line = calls[int(number[1])].line
-        raise UserError(f"line {line}: {defect}")
-    # The rules do not know how the text assigns results, so this is a separate check.
-    for call in calls:
-        op, one = call.instruction.op, returns_one_tensor(resolve(call.instruction.op))
-        if call.instruction.results and one == call.unpacked:
-            given, form = ("one tensor", "v0") if one else ("several tensors", "(v0,)")
-            raise UserError(f"line {call.line}: {op} returns {given}: write {form} = ...")
 
 
 def _calls(statement: ast.stmt) -> list[_ParsedCall]:

@@ -240,7 +240,10 @@ class Change:
     like: str | None = None
 
     def build(self, plain: PlainBuild, function: Function, inputs: Sequence[torch.Tensor]) -> Build:
-        """Compile, and make the first call."""
+        """Compile, and make the first call.
+
+        Raises `Rejected` if the call fails or is undefined in eager.
+        """
         called = function.function if isinstance(function, CalledBefore) else function
         if isinstance(function, CalledBefore):
             first = list(function.first_inputs())
@@ -252,7 +255,24 @@ class Change:
             first = kept(list(inputs))
         shown = clone_inputs([x.detach() for x in first])
         with torch.enable_grad() if self.gradients else contextlib.nullcontext():
-            compiled = _called_before(plain, called, first)
+            watch = Watch(eager := _clones(first))
+            try:
+                try:
+                    with watch:
+                        called(*eager)
+                except Exception as error:
+                    watch.require_defined(error)
+                    raise
+                watch.require_defined(None)
+                compiled = plain(called, _clones(first))
+                compiled.function(*first)
+            except Rejected as reason:
+                raise Rejected(f"the first call is undefined in eager: {reason}") from reason
+            except InternalError:
+                raise
+            # The target without the second call already tests a single call.
+            except Exception as error:
+                raise Rejected(f"the first call raises {type(error).__name__}: {error}") from error
         opaque = "guards choose among the graphs of several compilations"
         return Build(compiled.function, compiled.stages, opaque, shown)
 
@@ -291,33 +311,6 @@ def compiled(program, inputs):
     {call}
     return function
 """
-
-
-def _called_before(plain: PlainBuild, function: Function, first: Sequence[torch.Tensor]) -> Build:
-    """Compile for the first call, and make this call.
-
-    Raises `Rejected` if the call fails or is undefined in eager.
-    """
-    eager = _clones(first)
-    watch = Watch(eager)
-    try:
-        try:
-            with watch:
-                function(*eager)
-        except Exception as error:
-            watch.require_defined(error)
-            raise
-        watch.require_defined(None)
-        compiled = plain(function, _clones(first))
-        compiled.function(*first)
-    except Rejected as reason:
-        raise Rejected(f"the first call is undefined in eager: {reason}") from reason
-    except InternalError:
-        raise
-    # The target without the second call already tests a single call.
-    except Exception as error:
-        raise Rejected(f"the first call raises {type(error).__name__}: {error}") from error
-    return compiled
 
 
 def _clones(inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:

@@ -44,9 +44,13 @@ def module_of(path: Path, name: str) -> ModuleType:
     """
     path = path.resolve()
     content = path.read_bytes()
-    module = _present(path, content)
-    if module is not None:
-        return module
+    # One that this process loaded, under any name, such as that of a test.
+    for loaded, module in list(sys.modules.items()):
+        file = getattr(module, "__dict__", {}).get("__file__")
+        if not isinstance(file, str) or not file.endswith(path.name):
+            continue  # fast path for most of thousands of modules
+        if Path(file).resolve() == path and _contents.get(loaded, content) == content:
+            return module
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None  # the name of the file ends in .py
     assert spec.loader is not None
@@ -65,17 +69,6 @@ def module_of(path: Path, name: str) -> ModuleType:
         sys.dont_write_bytecode = write_bytecode
     _contents[name] = content
     return module
-
-
-def _present(path: Path, content: bytes) -> ModuleType | None:
-    """The module of a file that this process loaded, under any name, such as that of a test."""
-    for name, module in list(sys.modules.items()):
-        file = getattr(module, "__dict__", {}).get("__file__")
-        if not isinstance(file, str) or not file.endswith(path.name):
-            continue  # fast path for most of thousands of modules
-        if Path(file).resolve() == path and _contents.get(name, content) == content:
-            return module
-    return None
 
 
 # --- user names -----------------------------------------------------------------------------------

@@ -224,16 +224,14 @@ class _Lowering:
                 aten.empty_strided.default, sizes, strides, dtype=spec.dtype, device="cpu"
             )
         end = spec.mem_offset + spec.nbytes()
-        place = self._call(aten.slice.Tensor, self._arena(spec.mem_id), 0, spec.mem_offset, end)
-        typed = self._call(aten.view.dtype, place, spec.dtype)
-        return self._call(aten.as_strided.default, typed, sizes, strides)
-
-    def _arena(self, number: int) -> fx.Node:
+        number = spec.mem_id
         if number not in self.arenas:
             self.arenas[number] = self._call(
                 aten.empty.memory_format, [self.sizes[number]], dtype=torch.uint8, device="cpu"
             )
-        return self.arenas[number]
+        place = self._call(aten.slice.Tensor, self.arenas[number], 0, spec.mem_offset, end)
+        typed = self._call(aten.view.dtype, place, spec.dtype)
+        return self._call(aten.as_strided.default, typed, sizes, strides)
 
     def _call(self, target: Any, *args: Any, name: str | None = None, **kwargs: Any) -> fx.Node:
         return self.made.create_node("call_function", target, args, kwargs, name=name)
