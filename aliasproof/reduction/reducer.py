@@ -208,29 +208,23 @@ class Reducer(Generic[T]):
         with contextlib.closing(self.evaluate(self.predicate, candidates())) as grades:
             for grade in grades:
                 offer, now = offers.popleft(), time.perf_counter()
-                accepted = self._take(offer, grade, now - since, better=better)
+                accepted = grade >= self.grade + better
+                self.step = offer.step
+                spent = self.passes.setdefault(offer.step, StepStatistics())
+                spent.candidates += 1
+                spent.accepted += accepted
+                spent.seconds += now - since
                 since = now
+                # A rejected candidate stays rejected, since `current` only becomes smaller.
+                self._asked.add(self.problem.canonical(offer.candidate))
                 if accepted:
+                    self.current, self.grade = offer.candidate, grade
                     return offer.place, self.tried - before
+                if offer.change is not None:
+                    self._rejected_changes.add(offer.change)
                 if self.tried >= self.problem.most:
                     return None
         return None
-
-    def _take(self, offer: Offer[T], grade: int, seconds: float, *, better: bool) -> bool:
-        """Record the grade of an offer. True if the candidate is accepted."""
-        accepted = grade >= self.grade + better
-        self.step = offer.step
-        spent = self.passes.setdefault(offer.step, StepStatistics())
-        spent.candidates += 1
-        spent.accepted += accepted
-        spent.seconds += seconds
-        # A rejected candidate stays rejected, since `current` only becomes smaller.
-        self._asked.add(self.problem.canonical(offer.candidate))
-        if accepted:
-            self.current, self.grade = offer.candidate, grade
-        elif offer.change is not None:
-            self._rejected_changes.add(offer.change)
-        return accepted
 
     def _offers(
         self, steps: tuple[Step[T], ...], start: Place, *, better: bool
