@@ -357,14 +357,14 @@ def drop_masked(
     """
     if name not in _SOFTMAX and not name.startswith(_ATTENTION):
         return read
-    dim = arguments.get("dim", -1)
-    return [_largest_of_rows(tensor, dim if isinstance(dim, int) else -1) for tensor in read]
-
-
-def _largest_of_rows(tensor: torch.Tensor, dim: int) -> torch.Tensor:
-    if not tensor.is_floating_point() or not tensor.numel() or tensor.is_meta or not tensor.dim():
-        return tensor
-    return readable(tensor).amax(dim)
+    given = arguments.get("dim")
+    dim = given if isinstance(given, int) else -1
+    return [
+        readable(tensor).amax(dim)
+        if tensor.is_floating_point() and tensor.numel() and not tensor.is_meta and tensor.dim()
+        else tensor
+        for tensor in read
+    ]
 
 
 def huge_counts(name: str, read: Sequence[torch.Tensor]) -> bool:

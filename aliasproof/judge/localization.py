@@ -199,20 +199,17 @@ def part_at_fault(case: Case, target: Target, violation: Violation, eager: Eager
     if not shows(_lowering(operators)):
         return None
     for experiment in EXPERIMENTS:
-        if not shows(experiment.running(), _without_setting(target, experiment)):
+        # `inductor:memory_planning=True` would set its option again after the experiment, so a
+        # target without the setting is tested.
+        parts = target.name.split(":")
+        given = {part for part in parts if part.split("=")[0] in experiment.settings}
+        fewer = (other for other in target.varies if not given & set(other.name.split(":")))
+        if not shows(experiment.running(), next(fewer, target) if given else target):
             return experiment.part
     for operator in operators:
         if not shows(_lowering({}, operator)):
             return f"{ONE_OPERATOR}{operator}"
     return WHOLE_GENERATOR
-
-
-def _without_setting(target: Target, experiment: Experiment) -> Target:
-    """The target without the setting of an experiment, if its name gives one."""
-    # `inductor:memory_planning=True` would set its option again after the experiment.
-    given = [part for part in target.name.split(":") if part.split("=")[0] in experiment.settings]
-    fewer = [other for other in target.varies if not set(given) & set(other.name.split(":"))]
-    return fewer[0] if given and fewer else target
 
 
 @contextlib.contextmanager

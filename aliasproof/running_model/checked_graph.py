@@ -272,8 +272,12 @@ class CheckedGraph:
 
     def _check(self, call: GraphCall, eager: Observation, ends: Sequence[End]) -> None:
         with self._keep_model_running():
-            with self._named(FORWARD):
-                run = self._run_target(call)
+            started = time.perf_counter()
+            try:
+                with self._named(FORWARD):
+                    run = call.run(self.compiled)
+            finally:
+                self.counts.spend(call.number, target=time.perf_counter() - started)
             trace = KnownRounding.on(eager, self._places.get(FORWARD, {}))
             judgement = judged(self.target.contract, eager, run.observation, trace)
             self.counts.documented += len(judgement.documented)
@@ -285,13 +289,6 @@ class CheckedGraph:
             self.counts.judge(FORWARD, reason)
             if self._may_compare_gradients():
                 self._wait_for_gradients(call, eager, ours, run)
-
-    def _run_target(self, call: GraphCall) -> GraphRun:
-        started = time.perf_counter()
-        try:
-            return call.run(self.compiled)
-        finally:
-            self.counts.spend(call.number, target=time.perf_counter() - started)
 
     def _compare_histories(
         self, call: GraphCall, eager: Observation, ours: Mapping[str, str], run: GraphRun

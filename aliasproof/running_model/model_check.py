@@ -210,22 +210,19 @@ def _raising(error: Exception) -> Callable[..., object]:
 def describe(found: FoundDifference) -> str:
     """One line: graph, call, direction, difference and location."""
     graph, violation = found.graph, found.violation
-    names = gradient_names(found) if found.direction == "backward" else graph.names
+    names = graph.names
+    if found.direction == "backward":  # its outputs are the gradients of inputs
+        leaves = found.call.run(lambda *_: ()).leaves
+        names = {
+            f"output {index}": f"the gradient of {rename_places(place, graph.names)}"
+            for index, place in enumerate(leaves)
+        }
     place = rename_places(violation.place, names)
     line = (
         f"graph {graph.number} ({graph.where}), call {found.call.number}, {found.direction}:"
         f" {violation.oracle}: {violation.kind} in {place}"
     )
     return f"{line}{_first_element(violation.evidence)}"
-
-
-def gradient_names(found: FoundDifference) -> dict[str, str]:
-    """The names of a backward pass's outputs: gradients of inputs."""
-    leaves = found.call.run(lambda *_: ()).leaves
-    return {
-        f"output {index}": f"the gradient of {rename_places(place, found.graph.names)}"
-        for index, place in enumerate(leaves)
-    }
 
 
 def _first_element(evidence: Any) -> str:
