@@ -28,15 +28,15 @@ from aliasproof.reports.side_by_side import named_rows
 from aliasproof.reports.verdict_table import Shown, check_text
 from aliasproof.targets.names import CHECKED
 from aliasproof.targets.registry import target as target_named
+from aliasproof.targets.second_calls import SECOND_CALLS
 from aliasproof.targets.target import Function, Target
 from aliasproof.targets.user_names import grant
 from aliasproof.targets.user_targets import (
-    OUTPUTS_NOT_KEPT,
+    ONE_CALL,
     YOUR_BACKEND,
     YOUR_PASS,
     of_value,
 )
-from aliasproof.targets.variants import KEPT_OUTPUTS
 
 # The default target that compares a second call.
 SECOND_CALL = "aot-eager:second-call"
@@ -195,8 +195,8 @@ def _untested(target: Target, trial: Trial, reports: Mapping[str, Report]) -> st
     """That a pass of the user changed no graph, or what one call of a backend cannot show."""
     if target.yours.startswith(YOUR_BACKEND):
         shown = any(report.violations for report in reports.values())
-        kept = KEPT_OUTPUTS.name in target.name.split(":")
-        return "" if shown or kept else OUTPUTS_NOT_KEPT.format(target.name)
+        later = SECOND_CALLS.keys() & set(target.name.split(":"))
+        return "" if shown or later else ONE_CALL.format(target.name)
     stages = () if trial.build is None else trial.build.stages
     if not target.yours.startswith(YOUR_PASS) or not stages:
         return ""

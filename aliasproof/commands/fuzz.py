@@ -374,20 +374,20 @@ def run_campaign(
         write_json(campaign.to_json() | {"folder": str(folder)})
     else:
         print_outcome(results(), campaign, everything=everything)
-        advise_kept_outputs(campaign)
+        advise_later_calls(campaign)
     return campaign
 
 
-def advise_kept_outputs(campaign: Campaign) -> None:
-    """For each user's backend without a finding, name the variant that uses outputs later."""
+def advise_later_calls(campaign: Campaign) -> None:
+    """For each user's backend without a finding, name the variants that compare later calls."""
     from aliasproof.targets.registry import OWN
-    from aliasproof.targets.user_targets import OUTPUTS_NOT_KEPT, YOUR_BACKEND
+    from aliasproof.targets.user_targets import ONE_CALL, YOUR_BACKEND
 
     if campaign.findings or campaign.plan.language != ATEN:  # Python programs call more than once
         return
     for name in campaign.plan.targets:
         if name in OWN and OWN[name].yours.startswith(YOUR_BACKEND):
-            print_lines(results(), f"{name}: {OUTPUTS_NOT_KEPT.format(name)}")
+            print_lines(results(), f"{name}: {ONE_CALL.format(name)}")
 
 
 def _title(plan: Plan, cluster: str | None, folder: str) -> str:

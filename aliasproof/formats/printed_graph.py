@@ -183,6 +183,9 @@ class _Builder:
             )
         elif isinstance(node, ast.Expr):
             self.value(node.value)
+        elif isinstance(node, ast.AnnAssign):  # a declaration of inputs in lists
+            what = "a joint graph; give the forward or the backward graph that is made from it"
+            raise self.refusal(node, what)
         elif not isinstance(node, ast.Pass):
             raise self.refusal(node, "not a statement of a graph")
 

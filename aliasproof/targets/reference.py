@@ -229,7 +229,7 @@ VARIANTS = (
     _by_backend(variants.by_dynamo(variants.SAME_INPUT)),
     *map(_by_backend, (variants.SECOND_CALL, variants.SECOND_LAYOUT)),
     variants.SECOND_SIZE,
-    _by_backend(variants.SECOND_DTYPE),
+    *map(_by_backend, (variants.SECOND_DTYPE, variants.SECOND_VALUES)),
     _by_backend(variants.by_dynamo(variants.SECOND_GRAD)),
     _by_backend(variants.FEED_BACK),
     variants.KEPT_OUTPUTS,

@@ -170,6 +170,30 @@ def other_dtypes(inputs: list[torch.Tensor]) -> Maker | None:
     return converted if differ else None
 
 
+def backwards(inputs: list[torch.Tensor]) -> list[torch.Tensor]:
+    """The same tensors, with the elements of each storage in the opposite order."""
+    made: dict[int, torch.Tensor] = {}
+    for x in inputs:
+        flat = x.new_empty(0, dtype=torch.uint8).set_(x.untyped_storage())
+        items = flat[: (n := flat.numel() // x.itemsize) * x.itemsize].view(n, x.itemsize)
+        both = torch.cat([items.flip(0).flatten(), flat[items.numel() :]])
+        made.setdefault(x.untyped_storage()._cdata, both)
+    storages = [made[x.untyped_storage()._cdata].untyped_storage() for x in inputs]
+    return [
+        x.new_empty(0).set_(s, x.storage_offset(), x.shape, x.stride())
+        for x, s in zip(inputs, storages, strict=True)
+    ]
+
+
+def other_values(inputs: list[torch.Tensor]) -> Maker | None:
+    """Backwards, so that indices stay in their range; None if that has the same values."""
+    for x, y in zip(inputs, backwards(inputs), strict=True):
+        one, other = (x.new_empty(0, dtype=torch.uint8).set_(it.untyped_storage()) for it in (x, y))
+        if not torch.equal(one, other):
+            return backwards
+    return None
+
+
 def differentiable(inputs: list[torch.Tensor]) -> list[torch.Tensor]:
     """The same tensors, computed from leaves that require gradients."""
     with torch.enable_grad():
@@ -431,6 +455,11 @@ CHANGES = {
         "called before with inputs of another dtype; the second call counts",
         other_dtypes,
         (converted,),
+    ),
+    "second-values": Change(
+        "called before with inputs of other values; the second call counts",
+        other_values,
+        (backwards,),
     ),
     "second-grad": Change(
         "called before under autograd with inputs that require gradients (none beside 'grad');"

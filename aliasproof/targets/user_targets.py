@@ -205,7 +205,9 @@ YOUR_PASS, YOUR_BACKEND = "your pass", "your backend"
 KINDS = {YOUR_PASS: PASS_VARIANTS, YOUR_BACKEND: BACKEND_VARIANTS}
 
 NO_GRAPHS = "a backend of a user shows no graphs"
-OUTPUTS_NOT_KEPT = "no output was used after a later call: --target {}:kept-outputs does that"
+ONE_CALL = (
+    "one call was compared: --target {0}:second-values and {0}:kept-outputs compare later ones"
+)
 OTHER_ARITHMETIC = Waiver(
     Promise.EQUIVALENCE, "a pass of a user may compute the same by other operators"
 )

@@ -236,9 +236,8 @@ SECOND_CALLS = tuple(
     )
     for name, called in second_calls.SECOND_CALLS.items()
 )
-SECOND_CALL, SECOND_LAYOUT, SECOND_SIZE, SECOND_DTYPE, SECOND_GRAD, FEED_BACK, KEPT_OUTPUTS = (
-    SECOND_CALLS
-)
+*_CHANGES, FEED_BACK, KEPT_OUTPUTS = SECOND_CALLS
+SECOND_CALL, SECOND_LAYOUT, SECOND_SIZE, SECOND_DTYPE, SECOND_VALUES, SECOND_GRAD = _CHANGES
 _CARRIED = "{{}} exclude each other: what {} has the sizes of the sample"
 CONTROL_FLOW = tuple(
     Variant(

@@ -138,15 +138,18 @@ def test_a_campaign_without_a_judged_program_has_a_status_of_its_own() -> None:
     assert exit_status(campaign, 1, fail_on_findings=False) == 0
 
 
-def test_a_backend_without_a_finding_is_advised_to_keep_its_outputs(monkeypatch, capsys) -> None:
+def test_a_backend_without_a_finding_is_advised_to_compare_later_calls(monkeypatch, capsys) -> None:
     monkeypatch.setitem(registry.OWN, "mine.py:mine", of_value(lambda graph, inputs: graph))
-    plan, advice = Plan(("mine.py:mine",)), "--target mine.py:mine:kept-outputs"
-    fuzz.advise_kept_outputs(Campaign(plan, Path("run")))
+    plan, advice = (
+        Plan(("mine.py:mine",)),
+        "--target mine.py:mine:second-values and mine.py:mine:kept-outputs",
+    )
+    fuzz.advise_later_calls(Campaign(plan, Path("run")))
     assert advice in capsys.readouterr().out
-    fuzz.advise_kept_outputs(Campaign(plan, Path("run"), findings={"values-1": REDUCED}))
+    fuzz.advise_later_calls(Campaign(plan, Path("run"), findings={"values-1": REDUCED}))
     assert capsys.readouterr().out == ""
     # A Python program may use its outputs after a later call.
-    fuzz.advise_kept_outputs(Campaign(replace(plan, language="both"), Path("run")))
+    fuzz.advise_later_calls(Campaign(replace(plan, language="both"), Path("run")))
     assert capsys.readouterr().out == ""
 
 

@@ -108,10 +108,27 @@ def test_a_backend_that_reuses_outputs_is_wrong_where_they_are_used_later(call, 
     )
     once = call("check", "mine.py", "--target", "reuses.py:mine", "--in-process")
     assert once.code == 0, once
-    assert "used after a later call: --target reuses.py:mine:kept-outputs does that" in once.out
+    advice = "--target reuses.py:mine:second-values and reuses.py:mine:kept-outputs compare later"
+    assert advice in once.out
     later = call("check", "mine.py", "--target", "reuses.py:mine:kept-outputs", "--in-process")
     assert later.code == 1, later
-    assert "does that" not in later.out
+    assert "compare later" not in later.out
+
+
+def test_a_backend_that_keeps_its_first_inputs_is_wrong_for_other_values(call, passes):
+    (passes / "keeps.py").write_text(
+        "def mine(module, examples):\n    kept = []\n\n    def run(*inputs):\n"
+        "        kept.append([x.clone() for x in inputs])\n        return module(*kept[0])\n\n"
+        "    return run\n"
+    )
+    (passes / "mine.py").write_text(
+        "import torch\n\ndef program(x):\n    return x * 2\n\n"
+        "def inputs():\n    return torch.arange(3.0)\n"
+    )
+    assert call("check", "mine.py", "--target", "keeps.py:mine", "--in-process").code == 0
+    later = call("check", "mine.py", "--target", "keeps.py:mine:second-values", "--in-process")
+    assert later.code == 1, later
+    assert "wrong value" in later.out
 
 
 def test_what_a_backend_raises_is_shown_without_names_of_ours(call, passes):

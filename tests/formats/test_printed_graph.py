@@ -136,6 +136,7 @@ def test_what_a_text_leaves_open_is_told() -> None:
         ("y = getattr(x, x)", "line 3: a stored graph may not read the attribute"),
         ("y = (lambda: x)()", "line 3"),
         ("import os", "line 3: not a statement of a graph"),
+        ('y: "f32[2]"', "line 3: a joint graph; give the forward or the backward graph"),
         ("y = self.linear(x)", "line 3: the text does not keep what this module computes"),
         ("y = z + 1", "line 3: nothing has this name: 'z'"),
         ("y = x.share_memory_()", "may not call the method"),

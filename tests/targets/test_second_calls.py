@@ -30,6 +30,7 @@ from aliasproof.targets.registry import TARGETS, target
 from aliasproof.targets.second_calls import (
     CHANGES,
     SECOND_CALLS,
+    backwards,
     converted,
     differentiable,
     larger,
@@ -39,6 +40,7 @@ from aliasproof.targets.second_calls import (
     other_layouts,
     other_sharing,
     other_sizes,
+    other_values,
     shares,
     shortened,
     strided,
@@ -76,9 +78,13 @@ def test_the_first_inputs_differ_in_one_way(change: str, shared: bool) -> None:
         "second-layout": lambda x: (x.shape, x.dtype, x.requires_grad, x.tolist()),
         "second-size": lambda x: (x.dtype, x.requires_grad, x.dim()),
         "second-dtype": lambda x: (x.shape, x.stride(), x.storage_offset(), x.tolist()),
+        "second-values": lambda x: facts([x]),
         "second-grad": lambda x: (x.shape, x.stride(), x.storage_offset(), x.tolist()),
     }[change]
     assert list(map(kept, first)) == list(map(kept, inputs))
+    if change == "second-values":
+        assert [x.tolist() for x in first] != [x.tolist() for x in inputs]
+        return
     assert all(one != other for one, other in zip(facts(first), before, strict=True)) or (
         change in ("second-call", "second-size")  # a number has no size
     )
@@ -90,6 +96,9 @@ def test_what_has_nothing_to_change_is_not_called_before() -> None:
     assert other_sizes([number]) is None
     assert other_dtypes([flag]) is None
     assert other_gradients([number, flag]) is None
+    assert other_values([number, flag, torch.ones(3)]) is None
+    odd = torch.tensor([1, 2, 3], dtype=torch.int32).view(torch.int16)[1:]
+    assert backwards([odd])[0].tolist() == [3, 0, 2, 0, 1][:5]
     mixed = torch.zeros(4, dtype=torch.int32)
     assert other_dtypes([mixed, mixed.view(torch.float32)]) is None
     assert other_layouts([number]) is strided
@@ -178,6 +187,7 @@ def without_alias(function: Function, inputs: Sequence[Tensor]) -> Build:
 STRIDES = Remembers(lambda x: x.stride(0), lambda y, stride: y if stride == 1 else y + 1)
 SIZES = Remembers(len, lambda y, size: y if size == 4 else y + 1)
 DTYPES = Remembers(lambda x: x.dtype, lambda y, dtype: y.to(dtype))
+VALUES = Remembers(lambda x: bool(x[0] < x[1]), lambda y, rising: y if rising else y + 1)
 NEEDS = Remembers(lambda x: x.requires_grad, lambda y, needs: y + 1 if needs else y)
 WRITE_ONE_READ_OTHER = "aten.add_.Scalar(x1, 1)\nv0 = aten.mul.Scalar(x0, 1)\nreturn (v0,)"
 
@@ -195,6 +205,7 @@ def program_for(variant: str) -> Program:
         ("second-layout", STRIDES, "values"),
         ("second-size", SIZES, "values"),
         ("second-dtype", DTYPES, "metadata"),
+        ("second-values", VALUES, "values"),
         ("second-grad", NEEDS, "values"),
         ("kept-outputs", own_buffer, "aliasing"),
         ("feed-back", own_buffer, "values"),

@@ -35,7 +35,7 @@ STATES = {
     "reduced": "reduced, and its reproducer did not run yet",
     "reproduced": "its reproducer shows it",
     "known": "has an issue",
-    "fixed": "is gone in a newer torch",
+    "fixed": "its reproducer shows it no more",
     "regressed": "was fixed, and shows again",
     "flaky": "its reproducer did not show it",
     "documented": "is what the target promises",
