@@ -43,7 +43,7 @@ def drawn(is_valid: Callable[[Program], bool]) -> list[Program]:
     fresh = [program for seed in range(30) for program in sample(swarm(seed), seed, 2)]
     # Few drawn programs take parts of tensors by numbers that are 0 or 1.
     fresh += [program for seed in range(12) for program in sample(PARTS, seed, 2)]
-    halfway = [next(drop_inputs(program)) for program in fresh]
+    halfway = [next(drop_inputs(program), program) for program in fresh]
     # In the middle of a reduction, explicit values replace the special fill.
     named = [list(simplify_fill(program))[-1] for program in map(_special, fresh[:12])]
     return fresh + list(filter(is_valid, [*halfway, *map(_special, fresh[:12]), *named]))
