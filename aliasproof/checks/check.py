@@ -28,12 +28,9 @@ from aliasproof.reports.side_by_side import named_rows
 from aliasproof.reports.verdict_table import Shown, check_text
 from aliasproof.targets.names import CHECKED
 from aliasproof.targets.registry import target as target_named
-from aliasproof.targets.second_calls import SECOND_CALLS
 from aliasproof.targets.target import Function, Target
 from aliasproof.targets.user_names import grant
 from aliasproof.targets.user_targets import (
-    ONE_CALL,
-    YOUR_BACKEND,
     YOUR_PASS,
     of_value,
 )
@@ -183,7 +180,7 @@ def _result(
         return result
     # Under other conditions, eager has other results.
     eager = None if target.conditions is None else trial.eager
-    untested = _untested(target, trial, reports)
+    untested = _untested(target, trial)
     result = replace(result, observation=trial.target, eager=eager, untested=untested)
     if not any(report.differences for report in reports.values()):
         return result
@@ -191,12 +188,8 @@ def _result(
     return replace(result, rows=tuple(named_rows(trial.eager, trial.target, names, first_call)))
 
 
-def _untested(target: Target, trial: Trial, reports: Mapping[str, Report]) -> str:
-    """That a pass of the user changed no graph, or what one call of a backend cannot show."""
-    if target.yours.startswith(YOUR_BACKEND):
-        shown = any(report.violations for report in reports.values())
-        later = SECOND_CALLS.keys() & set(target.name.split(":"))
-        return "" if shown or later else ONE_CALL.format(target.name)
+def _untested(target: Target, trial: Trial) -> str:
+    """That a pass of the user changed no graph."""
     stages = () if trial.build is None else trial.build.stages
     if not target.yours.startswith(YOUR_PASS) or not stages:
         return ""

@@ -33,6 +33,7 @@ from aliasproof.reports.console import listed
 from aliasproof.reports.side_by_side import value_text
 from aliasproof.targets import aot, aot_eager
 from aliasproof.targets.target import Function, Target
+from aliasproof.targets.user_targets import LATER_CALLS, is_plain_backend
 from aliasproof.targets.variants import KEPT_BUFFERS
 from aliasproof.user_code.comparable import NO_BACKWARD, Comparable
 from aliasproof.user_code.user_call import RETURNED, SECOND, GradientUse, UserCall
@@ -137,8 +138,9 @@ def _rows(prepared: Prepared, targets: Sequence[Target]) -> dict[str, JudgedRow]
     rows: dict[str, JudgedRow] = {}
     for target in targets:
         if prepared.called is None or prepared.eager is not prepared.called.eager:
-            called_again = [target.with_(KEPT_BUFFERS)] if _keeps_state(prepared, target) else []
-            for judged in (target, *called_again):
+            called_again = [KEPT_BUFFERS] if _keeps_state(prepared, target) else []
+            called_again += LATER_CALLS if is_plain_backend(target) else []
+            for judged in (target, *map(target.with_, called_again)):
                 rows[judged.name] = JudgedRow(prepared, judged, _after(judged, prepared, targets))
     if prepared.called is not None:
         names = {f"{it.name}{AS_CALLED}": it for it in targets if it.backend is not None}

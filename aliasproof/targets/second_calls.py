@@ -171,12 +171,17 @@ def other_dtypes(inputs: list[torch.Tensor]) -> Maker | None:
 
 
 def backwards(inputs: list[torch.Tensor]) -> list[torch.Tensor]:
-    """The same tensors, with the elements of each storage in the opposite order."""
+    """The same tensors, with the elements of each storage in the opposite order.
+
+    Where that changes nothing, numbers become larger by 1.
+    """
     made: dict[int, torch.Tensor] = {}
     for x in inputs:
         flat = x.new_empty(0, dtype=torch.uint8).set_(x.untyped_storage())
         items = flat[: (n := flat.numel() // x.itemsize) * x.itemsize].view(n, x.itemsize)
         both = torch.cat([items.flip(0).flatten(), flat[items.numel() :]])
+        if torch.equal(both, flat) and x.is_floating_point() and x.itemsize > 1:
+            both[: items.numel()].view(x.dtype).add_(1)
         made.setdefault(x.untyped_storage()._cdata, both)
     storages = [made[x.untyped_storage()._cdata].untyped_storage() for x in inputs]
     return [
@@ -186,7 +191,7 @@ def backwards(inputs: list[torch.Tensor]) -> list[torch.Tensor]:
 
 
 def other_values(inputs: list[torch.Tensor]) -> Maker | None:
-    """Backwards, so that indices stay in their range; None if that has the same values."""
+    """Backwards, so that indices stay in their range; None if the values stay the same."""
     for x, y in zip(inputs, backwards(inputs), strict=True):
         one, other = (x.new_empty(0, dtype=torch.uint8).set_(it.untyped_storage()) for it in (x, y))
         if not torch.equal(one, other):
@@ -296,7 +301,9 @@ class Change:
                 raise
             # The target without the second call already tests a single call.
             except Exception as error:
-                raise Rejected(f"the first call raises {type(error).__name__}: {error}") from error
+                raised = getattr(error, "inner_exception", error)  # without what Dynamo adds
+                what = f"{type(raised).__name__}: {raised}"
+                raise Rejected(f"the first call raises {what}") from error
         opaque = "guards choose among the graphs of several compilations"
         return Build(compiled.function, compiled.stages, opaque, shown)
 
