@@ -217,8 +217,8 @@ OTHER_ARITHMETIC = Waiver(
 
 def is_plain_backend(target: Target) -> bool:
     """Whether it is a user's backend, in no variant."""
-    own = {variant.name for variant in target.variants}
-    return target.yours.startswith(YOUR_BACKEND) and own.isdisjoint(target.name.split(":"))
+    named = {variant.name for variant in BACKEND_VARIANTS} & set(target.name.split(":"))
+    return target.yours.startswith(YOUR_BACKEND) and not named
 
 
 def of_code(code: CodeName) -> Target:

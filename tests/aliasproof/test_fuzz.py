@@ -22,7 +22,7 @@ from aliasproof.commands.fuzz import exit_status
 from aliasproof.ir.errors import UserError
 from aliasproof.targets import registry
 from aliasproof.targets.names import FUZZED
-from aliasproof.targets.user_targets import YOUR_PASS, of_value
+from aliasproof.targets.user_targets import LATER_CALLS, YOUR_PASS, of_value
 from tests.campaigns.test_confirmations import REDUCED
 from tests.subprocesses import aliasproof, started
 
@@ -147,6 +147,10 @@ def test_a_backend_without_a_finding_is_advised_to_compare_later_calls(monkeypat
     fuzz.advise_later_calls(Campaign(plan, Path("run")))
     assert advice in capsys.readouterr().out
     fuzz.advise_later_calls(Campaign(plan, Path("run"), findings={"values-1": REDUCED}))
+    assert capsys.readouterr().out == ""
+    compared = Campaign(plan, Path("run"))
+    compared.statistics |= {f"mine.py:mine:{it.name}": Statistics() for it in LATER_CALLS}
+    fuzz.advise_later_calls(compared)
     assert capsys.readouterr().out == ""
     # A Python program may use its outputs after a later call.
     fuzz.advise_later_calls(Campaign(replace(plan, language="both"), Path("run")))

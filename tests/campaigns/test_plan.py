@@ -96,8 +96,11 @@ def test_half_of_a_backends_shards_are_as_people_write_them(tmp_path, monkeypatc
     (tmp_path / "backends.py").write_text("def mine(graph, example_inputs): return graph.forward\n")
     monkeypatch.chdir(tmp_path)
     grant(["backends.py:mine", "backends.py:mine:symbolic"])
-    named = [shard.target for shard in Plan(("backends.py:mine",), programs=100).shards()]
-    assert named == ["backends.py:mine:as-written", "backends.py:mine"] * 2
+    named = [shard.target for shard in Plan(("backends.py:mine",), programs=200).shards()]
+    assert named[::2] == ["backends.py:mine:as-written"] * 4
+    assert named[1::2] == [
+        f"backends.py:mine{variant}" for variant in ("", ":second-values", ":kept-outputs", "")
+    ]
     asked = Plan(("backends.py:mine:symbolic",), programs=100).shards()
     assert {shard.target for shard in asked} == {"backends.py:mine:symbolic"}
 

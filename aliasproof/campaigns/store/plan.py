@@ -36,7 +36,7 @@ from aliasproof.judge.trial import SEEDS_APART
 from aliasproof.targets.names import ATEN, BOTH, HUNTED, PYTHON
 from aliasproof.targets.registry import target as target_named
 from aliasproof.targets.registry import user_code
-from aliasproof.targets.user_targets import YOUR_BACKEND
+from aliasproof.targets.user_targets import LATER_CALLS, is_plain_backend
 from aliasproof.targets.variants import AS_WRITTEN
 
 # --- ways -----------------------------------------------------------------------------------------
@@ -98,11 +98,13 @@ def in_another_way(target: str, shard: int, features: Features) -> str:
     """The target of the shard with that number: one in `EVERY` has a variant, in turns.
 
     A target that is a variant already stays as it is. Half of the shards of a user's backend are
-    written as people do: with functions and methods of torch rather than ATen operators.
+    written as people do: with functions and methods of torch rather than ATen operators. Of the
+    others, two in three compare later calls.
     """
-    named = target_named(target)
-    if named.yours.startswith(YOUR_BACKEND) and named.own(AS_WRITTEN):
-        return target if shard % 2 else f"{target}:{AS_WRITTEN.name}"
+    if is_plain_backend(target_named(target)):
+        turns = (None, *LATER_CALLS)
+        variant = turns[shard // 2 % len(turns)] if shard % 2 else AS_WRITTEN
+        return target if variant is None else f"{target}:{variant.name}"
     ways = [way for way in WAYS if target in way.targets and way.useful(features)]
     turn, place = divmod(shard, EVERY)
     if place < EVERY - 1 or not ways:
