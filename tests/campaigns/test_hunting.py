@@ -60,6 +60,11 @@ class FakePool:
     asked: Counter[str] = field(default_factory=Counter)
     waiting: list[RemoteCall] = field(default_factory=list)
 
+    @property
+    def pending(self) -> int:
+        """Without isolated reductions, which have a pool of their own in a campaign."""
+        return sum(type(it.arguments[0]) is not IsolatedReduction for it in self.waiting)
+
     def wait(self, seconds: float) -> None: ...
 
     def stop(self) -> None: ...
