@@ -381,15 +381,16 @@ def run_campaign(
 def advise_later_calls(campaign: Campaign) -> None:
     """For a user's backend without a finding, name the variants for later calls if none ran."""
     from aliasproof.targets.registry import OWN
-    from aliasproof.targets.user_targets import LATER_CALLS, ONE_CALL, YOUR_BACKEND
+    from aliasproof.targets.user_targets import LATER_CALLS, is_plain_backend
 
     if campaign.findings or campaign.plan.language != ATEN:  # Python programs call more than once
         return
     for name in campaign.plan.targets:
-        later = {f"{name}:{variant.name}" for variant in LATER_CALLS}
-        is_backend = name in OWN and OWN[name].yours.startswith(YOUR_BACKEND)
-        if is_backend and not later <= campaign.statistics.keys():
-            print_lines(results(), f"{name}: {ONE_CALL.format(name)}")
+        later = [f"{name}:{variant.name}" for variant in LATER_CALLS]
+        is_backend = name in OWN and is_plain_backend(OWN[name])
+        if is_backend and not {*later} <= campaign.statistics.keys():
+            one = f"one call was compared: --target {' and '.join(later)} compare later ones"
+            print_lines(results(), f"{name}: {one}")
 
 
 def _title(plan: Plan, cluster: str | None, folder: str) -> str:

@@ -207,9 +207,6 @@ KINDS = {YOUR_PASS: PASS_VARIANTS, YOUR_BACKEND: BACKEND_VARIANTS}
 NO_GRAPHS = "a backend of a user shows no graphs"
 # What one call cannot show: inputs that a backend keeps, and outputs that it uses again.
 LATER_CALLS = (variants.SECOND_VALUES, variants.KEPT_OUTPUTS)
-ONE_CALL = (
-    "one call was compared: --target {0}:second-values and {0}:kept-outputs compare later ones"
-)
 OTHER_ARITHMETIC = Waiver(
     Promise.EQUIVALENCE, "a pass of a user may compute the same by other operators"
 )

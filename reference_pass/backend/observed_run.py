@@ -17,7 +17,7 @@ import gc
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 from unittest import mock
 
 import torch
@@ -112,7 +112,8 @@ class Observed:
         if wrong is None:
             self.pure = self.again = None
             return
-        other, reason = None, cast(object, wrong)
+        other = None
+        reason: object = wrong
         if wrong.is_noted and self.again is not None:
             _log.info("compiled again: %s", wrong)
             try:
