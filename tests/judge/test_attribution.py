@@ -249,7 +249,7 @@ def result_of(outcome: Check) -> TargetResult:
 def test_a_wrong_pass_is_named(target: Callable[..., object], wrong_part: str) -> None:
     outcome = check(plain, torch.arange(4.0), [target])
     assert outcome.exit_status() == 1
-    assert result_of(outcome).wrong_part == wrong_part
+    assert {result.wrong_part for result in outcome.results.values()} == {wrong_part}
 
 
 def test_a_wrong_pass_on_a_graph_with_a_constant_is_named() -> None:
@@ -276,9 +276,9 @@ def test_a_wrong_pass_on_a_graph_of_training_is_named() -> None:
 def test_a_bug_of_torch_fails_no_code_of_a_user(target: Callable[..., object]) -> None:
     outcome = check(through_expand, torch.arange(1.0, 5), [target])
     assert outcome.exit_status() == 0
-    result = result_of(outcome)
-    assert not result.violated
+    assert not any(result.violated for result in outcome.results.values())
     if target is does_nothing:  # Dynamo does not have this bug
+        result = result_of(outcome)
         values = result.reports["values"]
         assert (values.verdict, values.violations) == (Verdict.UNKNOWN, ())
         assert [violation.kind for violation in values.inherited] == ["wrong value"]
