@@ -313,6 +313,22 @@ def test_a_worker_that_would_be_idle_draws_beside_reductions(
     assert [type(work) for work in pool.scheduled[before:]] == [Shard] * (2 - reductions)
 
 
+@pytest.mark.parametrize(("passed", "taken"), [(50.0, 0), (90.0, 1)])
+def test_a_slow_shard_hides_no_later_one_when_the_time_ends(
+    passed: float, taken: int, tmp_path: Path
+) -> None:
+    subject, pool = scheduler(tmp_path, 200, seconds=100.0, workers=2)
+    subject.fill()
+    subject.started -= passed
+    pool.complete(1, Failure(SYMPTOM, PROGRAM, 0, known="expand-inverse"))
+    subject.take()
+    assert subject.campaign.known.total() == taken
+    pool.complete(0)
+    for _ in range(2):
+        subject.take()
+    assert subject.campaign.known.total() == 1
+
+
 def test_a_long_campaign_reserves_minutes_and_not_hours(tmp_path: Path) -> None:
     subject, pool = scheduler(tmp_path, 100, seconds=8 * 3600.0)
     subject.started -= 0.95 * 8 * 3600
@@ -327,14 +343,32 @@ def test_a_long_campaign_reserves_minutes_and_not_hours(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("failure", "reduced"),
     [
-        (Failure(ERROR, PROGRAM, 0), 2),
+        (Failure(ERROR, PROGRAM, 0), 1),
         (Failure(SYMPTOM, PROGRAM, 0), 12 + 22),
         (Failure(SYMPTOM, PROGRAM, 0, known="expand-inverse"), 1),
-        (Failure(SYMPTOM, PROGRAM, 0, suspected="as-strided-of-new-base"), 2 + 12),
+        (Failure(SYMPTOM, PROGRAM, 0, suspected="as-strided-of-new-base"), 1 + 12),
     ],
 )
 def test_what_is_nearly_told_already_is_reduced_less_often(failure: Failure, reduced: int) -> None:
     assert sum(failure.worth_reducing(number) for number in range(1, 101)) == reduced
+
+
+@pytest.mark.parametrize("seen_later", [False, True])
+def test_a_second_failure_is_reduced_only_if_the_first_was_in_vain(
+    seen_later: bool, tmp_path: Path
+) -> None:
+    for in_vain in (False, True):
+        failures = [Failure(ERROR, PROGRAM, seed) for seed in range(3)]
+        now = 1 if seen_later else 3
+        more = {"programs": 50, "workers": 2}
+        subject, pool = after_a_shard(tmp_path / str(in_vain), *failures[:now], **more)
+        pool.futures[2].set_result(Reduction(None if in_vain else unreduced(failures[0]), 0.0))
+        assert (subject.take() is None) == in_vain
+        pool.complete(1, *failures[now:])
+        subject.take()
+        reduced = [work.seed for work in pool.scheduled if isinstance(work, Failure)]
+        assert reduced == ([0, 1] if in_vain else [0])
+        assert subject.campaign.repeats == 3 - len(reduced)
 
 
 def test_reductions_run_before_shards_that_wait(tmp_path: Path) -> None:

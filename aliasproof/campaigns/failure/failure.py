@@ -104,19 +104,17 @@ class Failure(Generic[P]):
     def worth_reducing(self, number: int) -> bool:
         """Whether to reduce this failure if it is the `number`-th with its `alike`, counted from 1.
 
-        A reduction takes as long as a hundred programs. Of a known bug, one program is enough. Of
-        failures that only look like a known bug, the first two are reduced, to find out, then one
-        in eight; so are failures of groups, most of which single programs show, too. An error's
-        message nearly identifies its cause, so the first is enough, and a second one in case the
-        first is not reproduced; the same holds for latent symptoms. Silent violations with one
-        symptom can have many causes: the first twelve are reduced, then one in four.
+        A reduction takes as long as a hundred programs. Of a known bug, one program is enough; an
+        error's message nearly identifies its cause, and latent symptoms are no findings. Of
+        failures that only look like a known bug, the first is reduced, to find out, and one in
+        eight; so are failures of groups, most of which single programs show, too. Silent violations
+        with one symptom can have many causes: the first twelve are reduced, then one in four.
         """
-        if self.known is not None:
+        if self.of_group or (self.suspected is not None and self.known is None):
+            return number == 1 or number % 8 == 0
+        if self.known is not None or self.symptom.latent or self.symptom.oracle == "errors":
             return number == 1
-        if self.of_group or self.suspected is not None:
-            return number <= 2 or number % 8 == 0
-        few = self.symptom.latent or self.symptom.oracle == "errors"
-        return number <= 2 if few else number <= 12 or number % 4 == 0
+        return number <= 12 or number % 4 == 0
 
     @property
     def ends_process(self) -> bool:

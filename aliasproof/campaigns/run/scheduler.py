@@ -83,6 +83,9 @@ class Scheduler:
     _latent: deque[tuple[int, KeptFailure]] = field(default_factory=deque)
     _violations: Counter[Hashable] = field(default_factory=Counter)
     _reduced: set[Hashable] = field(default_factory=set)  # buckets
+    # Of failures that are alike, the second, in case the first is `_in_vain`.
+    _seconds: dict[Hashable, tuple[KeptFailure, int]] = field(default_factory=dict)
+    _in_vain: set[Hashable] = field(default_factory=set)
     _ends: dict[_Suspects, list[WorkerEnd]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -114,17 +117,20 @@ class Scheduler:
     def can_take(self) -> bool:
         """Whether a result is there."""
         reduced = any(ticket.outcome is not None for ticket in self._reductions)
-        return self._can_take_shard or reduced
+        return self._finished_shard is not None or reduced
 
     @property
-    def _can_take_shard(self) -> bool:
-        # Only the first shard counts: this makes the order independent of timing.
-        return bool(self._queue) and self._queue[0].outcome is not None
+    def _finished_shard(self) -> Ticket[Shard] | None:
+        """The shard to take next, if it is done."""
+        # Only the first shard counts: this makes the order independent of timing. But what later
+        # ones found must not be lost at the end of a timed campaign if the first one is slow.
+        in_turn = itertools.islice(self._queue, None if self._is_ending(DRAWING) else 1)
+        return next((ticket for ticket in in_turn if ticket.outcome is not None), None)
 
     def fill(self) -> bool:
         """Schedule shards. Returns False if the search is over."""
         while self._latent and (self._next is None or self._latent[0][0] <= self._taken):
-            self._submit(self._latent.popleft()[1])
+            self._submit(self._latent.popleft()[1], next(self._numbers))
         self.campaign.latent_waiting = len(self._latent)
         while self._next is not None and self._is_room():
             patches = self._frequent.patched(self._scheduled)
@@ -169,9 +175,10 @@ class Scheduler:
         Returns the failure to confirm, if the shard or reduction led to one.
         """
         self.tasks.settle()
-        if self._can_take_shard:
+        if (shard := self._finished_shard) is not None:
             waiting = len(self._queue)
-            failure = self._take_shard(self._queue.popleft())
+            self._queue.remove(shard)
+            failure = self._take_shard(shard)
             if len(self._queue) < waiting:  # no further attempt was queued
                 self._frequent.take()
             return failure
@@ -185,9 +192,6 @@ class Scheduler:
         return None
 
     def _time_is_up(self) -> bool:
-        seconds = self.campaign.plan.seconds
-        if seconds is None:
-            return False
         # A campaign ends on time, so its last seconds are for failures and findings that wait.
         found_waits = self.others_wait or any(
             not ticket.work.failure.symptom.latent for ticket in self._reductions
@@ -195,6 +199,13 @@ class Scheduler:
         drawing = DRAWING_IF_DUE if self.is_due else DRAWING if found_waits else 1.0
         if self._reductions and self._would_idle:  # each that is under way has its worker
             drawing = 1.0
+        return self._is_ending(drawing)
+
+    def _is_ending(self, drawing: float) -> bool:
+        """Whether the time of a timed campaign is up, except for its part after the drawing."""
+        seconds = self.campaign.plan.seconds
+        if seconds is None:
+            return False
         return self.elapsed > seconds - min(seconds * (1 - drawing), ENOUGH)
 
     # --- shards ---
@@ -268,17 +279,27 @@ class Scheduler:
         if failure.known is not None and self.campaign.plan.past_known:
             return
         self._violations[failure.alike] += 1
-        if not failure.worth_reducing(self._violations[failure.alike]):
-            # A known bug is counted elsewhere, and needs only one program as evidence.
-            self.campaign.repeats += failure.known is None
+        if failure.worth_reducing(self._violations[failure.alike]):
+            if failure.symptom.latent:
+                self._latent.append((self._taken + LATENT_WAITS, kept))
+            else:
+                self._submit(kept, next(self._numbers))
             return
-        if failure.symptom.latent:
-            self._latent.append((self._taken + LATENT_WAITS, kept))
-        else:
-            self._submit(kept)
+        # A known bug is counted elsewhere, and needs only one program as evidence.
+        self.campaign.repeats += failure.known is None
+        if self._violations[failure.alike] == 2:
+            self._seconds[failure.alike] = kept, next(self._numbers)
+            self._reduce_second(failure.alike)
 
-    def _submit(self, kept: KeptFailure) -> None:
-        self._reductions.append(self.tasks.reduce(kept, next(self._numbers)))
+    def _reduce_second(self, alike: Hashable) -> None:
+        """Reduce the second of the failures that are alike, if the first was in vain."""
+        if alike in self._in_vain and alike in self._seconds:
+            kept, number = self._seconds.pop(alike)
+            self.campaign.repeats -= kept.failure.known is None
+            self._submit(kept, number)
+
+    def _submit(self, kept: KeptFailure, number: int) -> None:
+        self._reductions.append(self.tasks.reduce(kept, number))
         self.campaign.reducing = len(self._reductions)
 
     def _take_reduction(self, ticket: Ticket[KeptFailure]) -> FoundFailure | None:
@@ -288,6 +309,9 @@ class Scheduler:
             self._reductions.append(self.tasks.reduce(kept, ticket.number))
             return None
         self.campaign.deaths += len(kept.deaths)
+        if isinstance(result, Mistake) or result.reduced is None:
+            self._in_vain.add(failure.alike)
+            self._reduce_second(failure.alike)
         what = f"reduction of {failure.symptom.kind} from shard {failure.seed}"
         if isinstance(result, Mistake):
             self.campaign.mistakes.append(f"{what}: {result.text}")
