@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-from aliasproof.campaigns.publish import confirmation_server
 from aliasproof.campaigns.run.worker_server import start_worker_server
 from aliasproof.commands.options import (
     Json,
@@ -220,11 +219,9 @@ def exit_status(campaign: Campaign, judged: int, fail_on_findings: bool) -> int:
 
 
 def start_early(targets: Sequence[str], language: str | None) -> None:
-    """Import torch, and start the processes that a campaign needs."""
+    """Import torch, and start the server that workers are forked from."""
     if "torch" not in sys.modules:
         print("Starting. To import torch takes some seconds.", file=sys.stderr, flush=True)
-        if language != PYTHON:  # its scripts run eager themselves, in processes of their own
-            confirmation_server.start_early()
         start_worker_server(targets or DEFAULTS[language or ATEN], early=True)
 
 

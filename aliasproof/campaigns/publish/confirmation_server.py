@@ -81,7 +81,7 @@ class ServerEnded(Exception):
 
 @dataclass(slots=True)
 class ConfirmationServer:
-    """Starts the server when the first script is to run, or earlier. Any thread may call `run`.
+    """Starts the server when the first script is to run. Any thread may call `run`.
 
     After `stop()`, `run()` returns `STOPPED` immediately.
 
@@ -118,11 +118,6 @@ class ConfirmationServer:
         if ran is not None:
             return ran
         raise RuntimeError(f"{TRIES} servers of confirmations ended at {script}")
-
-    def start(self) -> None:
-        """Start the server, which takes seconds, without waiting for it."""
-        with self._lock:
-            self._process = self._process or self._start()
 
     def _run(self, script: Path, timeout: float) -> Ran:
         future: Future[Ran] = Future()
@@ -192,20 +187,6 @@ class ConfirmationServer:
             self._waiting.clear()
             self._process = None if killed else self._process
         process.wait()
-
-
-_started_early: list[ConfirmationServer] = []
-
-
-def start_early() -> None:
-    """Start the server that this process will need, while this process imports torch itself."""
-    _started_early.append(ConfirmationServer())
-    _started_early[-1].start()
-
-
-def new_server() -> ConfirmationServer:
-    """A server, which may be running already."""
-    return _started_early.pop() if _started_early else ConfirmationServer()
 
 
 # --- the server -----------------------------------------------------------------------------------

@@ -14,7 +14,6 @@ from aliasproof.campaigns.publish.confirmation_server import (
     COMPILERS,
     TIMEOUT,
     ConfirmationServer,
-    new_server,
 )
 from aliasproof.campaigns.publish.publisher import (
     confirm_finding,
@@ -51,7 +50,7 @@ class Confirmations:
     folder: RunFolder
     before: tuple[float, float] = (0.0, 0.0)
     executor: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(AT_ONCE))
-    server: ConfirmationServer = field(default_factory=new_server)
+    server: ConfirmationServer = field(default_factory=ConfirmationServer)
     _counts: Counter[str] = field(default_factory=Counter)
     _numbers: dict[str, int] = field(default_factory=dict)  # of the failure that is the evidence
     _pending: list[tuple[AnyFinding, Future[Confirmation]]] = field(default_factory=list)
