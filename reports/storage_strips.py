@@ -124,7 +124,6 @@ class _Storage:
 
     rows: list[ViewRow] = field(default_factory=list)
     pairs: dict[tuple[str, str], tuple[Region, Region]] = field(default_factory=dict)
-    at_fault: list[SharedByte] = field(default_factory=list)
     nbytes: int = 0
 
     def add(self, row: ViewRow) -> None:
@@ -132,17 +131,17 @@ class _Storage:
         self.rows.append(row)
         self.nbytes = max(self.nbytes, max((end for _, end in row.spans), default=0))
 
-    def strip(self, letter: str) -> Strip:
-        """The strip, with the bytes that the pairs share."""
-        room = MOST_SHARED - len(self.at_fault)
+    def strip(self, letter: str, place: str = "") -> Strip:
+        """The strip, with the bytes that the pairs share; the pair at `place` is at fault."""
+        in_order = sorted(self.pairs, key=lambda names: ", ".join(names) != place)
         shared = []
-        for names in [*self.pairs][:room]:
+        for names in in_order[:MOST_SHARED]:
             found = decide(*self.pairs[names])
             if isinstance(found, Witness):  # else the solver gave up
-                shared.append(SharedByte(*names, found.indices_a, found.indices_b, found.byte))
-        left_out = max(len(self.rows) - MOST_ROWS, 0), max(len(self.pairs) - room, 0)
-        witnesses = (*self.at_fault, *shared)
-        return Strip(letter, self.nbytes, tuple(self.rows[:MOST_ROWS]), witnesses, left_out)
+                elements = found.indices_a, found.indices_b
+                shared.append(SharedByte(*names, *elements, found.byte, ", ".join(names) == place))
+        left_out = max(len(self.rows) - MOST_ROWS, 0), max(len(self.pairs) - MOST_SHARED, 0)
+        return Strip(letter, self.nbytes, tuple(self.rows[:MOST_ROWS]), tuple(shared), left_out)
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,7 +239,7 @@ def strips_of_tensors(
 ) -> tuple[Strip, ...]:
     """The strips of tensors in memory, with all pairs that overlap.
 
-    A `violation` of *aliasing* provides the witness for its own pair.
+    The pair of a `violation` of *aliasing* is at fault.
     """
     storages: dict[int, _Storage] = {}
     regions: dict[str, tuple[int, Region]] = {}
@@ -252,28 +251,10 @@ def strips_of_tensors(
         storage.add(ViewRow(name, "", layout, _merged(_spans(region))))
         for other, (where, earlier) in regions.items():
             if where == memory._cdata and overlap(earlier, region):
-                witness = None
-                if violation is not None and violation.place == f"{other}, {name}":
-                    witness = _evidence(other, name, violation.evidence, earlier.start)
-                if witness is None:
-                    storage.pairs[other, name] = earlier, region
-                else:
-                    storage.at_fault.append(witness)
+                storage.pairs[other, name] = earlier, region
         regions[name] = memory._cdata, region
-    return tuple(it.strip(letter(number)) for number, it in enumerate(storages.values()))
-
-
-def _evidence(
-    first: str, second: str, evidence: Mapping[str, object], start: int
-) -> SharedByte | None:
-    """The witness in the evidence of a violation of *aliasing*; None if there is none."""
-    names = ("index in the first", "index in the second")
-    byte = evidence.get("shared byte, from the start of the first")
-    indices = [evidence.get(name) for name in names]
-    if not isinstance(byte, int) or not all(isinstance(index, list) for index in indices):
-        return None
-    one, other = (tuple(map(int, index)) for index in indices)  # type: ignore[call-overload]
-    return SharedByte(first, second, one, other, start + byte, at_fault=True)
+    place = "" if violation is None else violation.place
+    return tuple(it.strip(letter(number), place) for number, it in enumerate(storages.values()))
 
 
 def _spans(region: Region) -> list[tuple[int, int]]:
