@@ -2,7 +2,8 @@
 
 This file is also the server's program. `python -I confirmation_server.py` imports torch and nothing
 of this project, and forks a process for each script. A fork takes milliseconds, an import of torch
-more than a second. The parent and the server exchange lines of JSON.
+more than a second. For each script, the parent sends a connection to the server. The answer is JSON
+and ends it; if the server or the process that answers is killed, the connection ends without one.
 """
 
 from __future__ import annotations
@@ -14,19 +15,18 @@ import json
 import os
 import resource
 import runpy
-import select
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
 import traceback
-from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from types import FrameType
+from typing import IO, NamedTuple, NoReturn
 
-POLL = 0.02  # seconds between two polls of running scripts
 # What reproducers import.
 PRELOADED = (
     "torch",
@@ -50,7 +50,7 @@ ENVIRONMENT = {
     "TORCHINDUCTOR_FX_GRAPH_CACHE": "0",
     "TORCHINDUCTOR_AUTOGRAD_CACHE": "0",
 }
-PATIENCE = 0.5  # seconds that a server has to end its scripts and itself
+PATIENCE = 0.5  # seconds in which a server that was killed has ended
 TRIES = 3  # of a script that is killed while it runs, or whose server is killed
 TIMEOUT = 120.0  # seconds. A script runs one small program, so one that takes longer hangs.
 MEMORY = 8 * 2**30  # bytes that a script may allocate (on Linux), for the same reason
@@ -60,7 +60,7 @@ class Ran(NamedTuple):
     """How a script ended. `status` is None if it ran into the time limit, negative for a signal.
 
     `seconds` is processor time: of the script, of the processes that it waited for, and of the
-    server since its last answer.
+    server since its last script.
     """
 
     status: int | None
@@ -70,10 +70,6 @@ class Ran(NamedTuple):
 
 
 STOPPED = Ran(None, "", "the server of confirmations ended", 0.0)
-
-
-class ServerEnded(Exception):
-    """The server was killed before a script had ended."""
 
 
 # --- the side of the campaign ---------------------------------------------------------------------
@@ -93,11 +89,9 @@ class ConfirmationServer:
     niceness: int = 0
     seconds: float = 0.0
     _process: subprocess.Popen[bytes] | None = None
-    _waiting: dict[int, Future[Ran]] = field(default_factory=dict)
+    _requests: socket.socket | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
-    _number: int = 0
     _stopped: bool = False
-    _reader: threading.Thread | None = None
 
     def run(self, script: Path, timeout: float = TIMEOUT) -> Ran:
         """Run a script, with its folder as the working folder. `timeout` is in seconds.
@@ -105,148 +99,136 @@ class ConfirmationServer:
         If the script or the server is killed from outside, which says nothing about the script, it
         runs again.
         """
-        ran = None
+        last = None
         for _ in range(TRIES):
-            try:
-                ran = self._run(script, timeout)
-            except (ServerEnded, BrokenPipeError):
-                if self._reader is not None:
-                    self._reader.join()
-            else:
-                if ran.status not in (-signal.SIGKILL, -signal.SIGTERM):
-                    return ran
-        if ran is not None:
-            return ran
+            ran = self._run(script, timeout)
+            if ran is not None and ran.status not in (-signal.SIGKILL, -signal.SIGTERM):
+                return ran
+            last = ran or last
+        if self._stopped or last is not None:
+            return last or STOPPED
         raise RuntimeError(f"{TRIES} servers of confirmations ended at {script}")
 
-    def _run(self, script: Path, timeout: float) -> Ran:
-        future: Future[Ran] = Future()
-        with self._lock:
-            if self._stopped:
-                return STOPPED
-            process = self._process = self._process or self._start()
-            self._number += 1
-            number = self._number
-            self._waiting[number] = future
-            request = {"number": number, "script": str(script.resolve()), "timeout": timeout}
-            assert process.stdin is not None
-            process.stdin.write(json.dumps(request).encode() + b"\n")
-            process.stdin.flush()
-        return future.result()
+    def _run(self, script: Path, timeout: float) -> Ran | None:
+        """Run a script once; None if it was not answered, since the server was killed."""
+        ours, theirs = socket.socketpair()
+        with ours:
+            request = {"script": str(script.resolve()), "timeout": timeout}
+            ours.sendall(json.dumps(request).encode())
+            with self._lock, theirs:
+                if self._stopped:
+                    return STOPPED
+                process, requests = self._started()
+                with contextlib.suppress(OSError):  # it was killed just now
+                    socket.send_fds(requests, [b"."], [theirs.fileno()])
+            with contextlib.suppress(OSError), ours.makefile() as answer:
+                if text := answer.read():
+                    ran = Ran(**json.loads(text))
+                    with self._lock:
+                        self.seconds += ran.seconds
+                    return ran
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(PATIENCE)
+        return None
 
     def stop(self) -> None:
         """End the server and all running scripts for good."""
         with self._lock:
-            process, self._process, self._stopped = self._process, None, True
-        if process is not None and process.stdin is not None:
-            # The server kills its scripts at the end of its input. It may be gone already.
-            with contextlib.suppress(BrokenPipeError):
-                process.stdin.close()
-            # It may also still be importing torch, for many seconds.
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(PATIENCE)
-            process.kill()
-            process.wait()
-            # The reader answers all waiting callers that no result will come.
-            if self._reader is not None:
-                self._reader.join()
+            self._stopped = True
+            if self._process is not None and self._process.poll() is None:
+                # It leads the group of the processes that answer, which end their scripts.
+                os.killpg(self._process.pid, signal.SIGTERM)
+                self._process.kill()
+                self._process.wait()
+            if self._requests is not None:
+                self._requests.close()
 
-    def _start(self) -> subprocess.Popen[bytes]:
-        # -I ignores PYTHONPATH, the working folder and the user's packages.
-        process = subprocess.Popen(
-            [sys.executable, "-I", __file__, *self.modules],
-            env=os.environ | ENVIRONMENT,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            # A session of its own: Ctrl-C ends the search, not the confirmation of its findings.
-            start_new_session=True,
-        )
-        os.setpriority(os.PRIO_PROCESS, process.pid, self.niceness)
-        self._reader = threading.Thread(target=self._take_answers, args=(process,), daemon=True)
-        self._reader.start()
-        return process
-
-    def _take_answers(self, process: subprocess.Popen[bytes]) -> None:
-        assert process.stdout is not None
-        with process.stdout:
-            for line in process.stdout:
-                answer = json.loads(line)
-                waiting = self._waiting.pop(answer.pop("number"))
-                ran = Ran(**answer)
-                self.seconds += ran.seconds
-                waiting.set_result(ran)
-        # When the server ends, no caller is left waiting.
-        with self._lock:
-            killed = self._process is process
-            for waiting in self._waiting.values():
-                if killed:
-                    waiting.set_exception(ServerEnded())
-                else:
-                    waiting.set_result(STOPPED)
-            self._waiting.clear()
-            self._process = None if killed else self._process
-        process.wait()
+    def _started(self) -> tuple[subprocess.Popen[bytes], socket.socket]:
+        """The server, and where it takes connections. One that was killed is replaced."""
+        if self._process is None or self._requests is None or self._process.poll() is not None:
+            if self._requests is not None:
+                self._requests.close()
+            self._requests, theirs = socket.socketpair()
+            with theirs:
+                # -I ignores PYTHONPATH, the working folder and the user's packages.
+                self._process = subprocess.Popen(
+                    [sys.executable, "-I", __file__, *self.modules],
+                    env=os.environ | ENVIRONMENT,
+                    stdin=theirs.fileno(),
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    # A session of its own: Ctrl-C ends the search, not the confirmations.
+                    start_new_session=True,
+                )
+            os.setpriority(os.PRIO_PROCESS, self._process.pid, self.niceness)
+        return self._process, self._requests
 
 
 # --- the server -----------------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
-class _Script:
-    """A running script, in a session of its own, so that its children can be killed with it."""
-
-    number: int
-    pid: int
-    ends: float
-    stdout: IO[bytes]
-    stderr: IO[bytes]
-    late: bool = False
-
-
 def serve() -> None:
-    """Take requests from standard input until it ends, and answer on standard output."""
+    """Take a connection for each script from standard input, until that ends."""
     for module in sys.argv[1:]:
         importlib.import_module(module)
-    running: list[_Script] = []
-    unread, counted = b"", 0.0
+    requests, counted = socket.socket(fileno=0), 0.0
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # no process that answers is waited for
     while True:
-        readable, _, _ = select.select([0], [], [], POLL if running else None)
-        if readable:
-            block = os.read(0, 65536)
-            if not block:
-                break
-            *lines, unread = (unread + block).split(b"\n")
-            running += [_begin(json.loads(line)) for line in lines]
-        for script in list(running):
-            answer = _answer(script)
-            if answer is not None:
-                running.remove(script)
-                answer["seconds"] += time.process_time() - counted
-                counted = time.process_time()
-                print(json.dumps(answer), flush=True)
-    for script in running:
-        _kill(script.pid)
+        received, descriptors, _, _ = socket.recv_fds(requests, 1, 1)
+        if not received:
+            break
+        now = time.process_time()
+        if os.fork() == 0:
+            _answer(socket.socket(fileno=descriptors[0]), now - counted)
+        os.close(descriptors[0])
+        counted = now
+    os.killpg(0, signal.SIGTERM)
 
 
-def _begin(request: dict[str, Any]) -> _Script:
-    import tempfile  # noqa: PLC0415 - only in the server's process
+def _answer(connection: socket.socket, seconds: float) -> NoReturn:
+    """Run the script that is asked for, send how it ended, and end this process.
 
-    # Closed when the script has ended.
-    stdout, stderr = tempfile.TemporaryFile(), tempfile.TemporaryFile()  # noqa: SIM115
-    pid = os.fork()
-    if pid == 0:
-        _become(Path(request["script"]), stdout.fileno(), stderr.fileno())
-    ends = time.monotonic() + request["timeout"]
-    return _Script(request["number"], pid, ends, stdout, stderr)
+    The processor time of the script is added to `seconds`.
+    """
+    import tempfile  # noqa: PLC0415 - only in processes of the server
+
+    _end_with_parent(signal.SIGTERM)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    request, late = json.loads(connection.recv(1 << 16)), False
+    with tempfile.TemporaryFile() as stdout, tempfile.TemporaryFile() as stderr:
+        if (pid := os.fork()) == 0:
+            connection.close()
+            _become(Path(request["script"]), stdout.fileno(), stderr.fileno())
+
+        def end(number: int, frame: FrameType | None) -> None:
+            nonlocal late
+            late = True
+            _kill(pid)
+            if number == signal.SIGTERM:
+                os._exit(1)
+
+        for number in (signal.SIGTERM, signal.SIGALRM):
+            signal.signal(number, end)
+        signal.setitimer(signal.ITIMER_REAL, request["timeout"])
+        _, status, usage = os.wait4(pid, 0)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        _kill(pid)  # processes that it left behind
+        answer = {
+            "status": None if late else os.waitstatus_to_exitcode(status),
+            "stdout": _text(stdout),
+            "stderr": _text(stderr),
+            "seconds": seconds + usage.ru_utime + usage.ru_stime,
+        }
+    connection.sendall(json.dumps(answer).encode())
+    os._exit(0)
 
 
-def _become(path: Path, stdout: int, stderr: int) -> None:
+def _become(path: Path, stdout: int, stderr: int) -> NoReturn:
     """Run the script in this process, as `python -I SCRIPT` would, and end."""
     status = 1
     try:
         os.setsid()
-        _die_with_the_server()
+        _end_with_parent(signal.SIGKILL)
         _, most = resource.getrlimit(resource.RLIMIT_DATA)
         least = MEMORY if most == resource.RLIM_INFINITY else min(MEMORY, most)
         resource.setrlimit(resource.RLIMIT_DATA, (least, most))
@@ -268,35 +250,16 @@ def _become(path: Path, stdout: int, stderr: int) -> None:
     os._exit(status)
 
 
-def _die_with_the_server() -> None:
-    """End this process if the server is killed: nobody else would end a hanging script."""
+def _end_with_parent(number: int) -> None:
+    """Get this signal when the parent is killed: nobody else would end a hanging script."""
     if sys.platform == "linux":
         set_death_signal = 1  # PR_SET_PDEATHSIG in linux/prctl.h
-        ctypes.CDLL(None).prctl(set_death_signal, signal.SIGKILL)
-
-
-def _answer(script: _Script) -> dict[str, Any] | None:
-    """The answer for a script that has ended, or None. Kill it if its time is up."""
-    pid, status, usage = os.wait4(script.pid, os.WNOHANG)
-    if pid == 0:
-        if not script.late and time.monotonic() > script.ends:
-            script.late = True
-            _kill(script.pid)
-        return None
-    _kill(script.pid)  # processes that it left behind
-    return {
-        "number": script.number,
-        "status": None if script.late else os.waitstatus_to_exitcode(status),
-        "stdout": _text(script.stdout),
-        "stderr": _text(script.stderr),
-        "seconds": usage.ru_utime + usage.ru_stime,
-    }
+        ctypes.CDLL(None).prctl(set_death_signal, number)
 
 
 def _text(file: IO[bytes]) -> str:
-    with file:
-        file.seek(0)
-        return file.read().decode(errors="replace")
+    file.seek(0)
+    return file.read().decode(errors="replace")
 
 
 def _kill(session: int) -> None:
