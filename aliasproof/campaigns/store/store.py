@@ -11,7 +11,6 @@ running the tasks, and reaches the same state (see `campaigns.run.tasks`).
 from __future__ import annotations
 
 import contextlib
-import functools
 import json
 import os
 import sqlite3
@@ -111,18 +110,6 @@ class EventLog:
 
     def close(self) -> None:
         os.close(self._descriptor)
-
-
-# Parsing a program takes 0.01 s, and a campaign reads what it has just written several times.
-@functools.lru_cache(64)
-def _failure_of(text: str) -> AnyFailure:
-    failure: AnyFailure = decoded(Failure, json.loads(text))
-    return failure
-
-
-@functools.lru_cache(64)
-def _finding_of(text: str, where: str) -> AnyFinding:
-    return finding_from_json(json.loads(text), where)
 
 
 @dataclass(slots=True)
@@ -239,7 +226,7 @@ class Store:
                 id_,
                 task,
                 number,
-                self.checked(_failure_of, text),
+                self.checked(decoded, Failure, self.json_values(text)),
                 self.checked(tuple, self.json_values(deaths)),
             )
             for id_, number, text, deaths in rows
@@ -396,7 +383,7 @@ class Store:
 
     def _findings(self, which: str, *values: object) -> Iterator[KeptFinding]:
         for text, script, issue, *said in self.all(_FINDINGS + which, *values):
-            finding = self.checked(_finding_of, text, str(self.file))
+            finding = self.checked(finding_from_json, self.json_values(text), str(self.file))
             self.checked(require_texts, script, issue)
             shown, answers = (None if it is None else self.json_values(it) for it in said)
             yield KeptFinding(finding, script, issue, shown, answers)
