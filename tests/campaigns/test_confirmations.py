@@ -2,6 +2,7 @@
 
 import shutil
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -36,7 +37,7 @@ REDUCED = Finding.of(
 
 
 @pytest.fixture
-def confirming(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Confirmations:
+def confirming(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Confirmations]:
     """Confirmations whose scripts show the bug, also under `aot_eager`."""
     monkeypatch.setattr(
         publisher, "confirmed", lambda *asked: Confirmation(True, "BUG: it", "exits 1")
@@ -48,8 +49,9 @@ def confirming(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Confirmations
         "at_user_level",
         lambda finding, *asked: (replace(finding, user_level=level), shown),
     )
-    folder = tmp_path / "run"
-    return confirming_in(folder)
+    made = confirming_in(tmp_path / "run")
+    yield made
+    made.stop()
 
 
 def confirming_in(folder: Path) -> Confirmations:

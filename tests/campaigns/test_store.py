@@ -201,13 +201,13 @@ def test_a_confirmed_finding_moves_with_its_reproducer(finding: Finding, tmp_pat
     files.write(UNCONFIRMED, finding, "pass\n")
     assert (files.path(UNCONFIRMED, finding.identifier) / "reproducer.py").is_file()
     assert read_findings(files.folder) == []
-    assert files.confirm(finding.identifier)
+    files.write(FINDINGS, finding, "pass\n")
     files.remove_leftovers()
     assert read_findings(files.folder) == [finding]
     assert (files.path(FINDINGS, finding.identifier) / "reproducer.py").is_file()
     assert not (files.folder / "unconfirmed").exists()
     files.write(UNCONFIRMED, finding, "pass\n")  # as by a campaign that was killed at this point
-    assert files.confirm(finding.identifier)
+    files.write(FINDINGS, finding, "pass\n")
     assert not files.path(UNCONFIRMED, finding.identifier).exists()
 
 

@@ -137,7 +137,8 @@ class ConfirmationServer:
             self._stopped = True
             if self._process is not None and self._process.poll() is None:
                 # It leads the group of the processes that answer, which end their scripts.
-                os.killpg(self._process.pid, signal.SIGTERM)
+                with contextlib.suppress(ProcessLookupError):  # it was killed just now
+                    os.killpg(self._process.pid, signal.SIGTERM)
                 self._process.kill()
                 self._process.wait()
             if self._requests is not None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import functools
-from collections import Counter, deque
+from collections import Counter
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from aliasproof.campaigns.failure.finding import AnyFinding
 from aliasproof.campaigns.publish.confirmation import Confirmation, Reproduced
@@ -34,6 +36,14 @@ AT_ONCE = 2
 LATER = 10  # the niceness of work that may wait for the search
 
 
+class _Task(NamedTuple):
+    """What runs for a finding, and the method that takes the result."""
+
+    finding: AnyFinding
+    future: Future[Any]
+    take: Callable[[AnyFinding, Any], None]
+
+
 @dataclass(slots=True)
 class Confirmations:
     """Runs reproducers in fresh processes, and moves what they confirm to the findings.
@@ -53,26 +63,24 @@ class Confirmations:
     server: ConfirmationServer = field(default_factory=ConfirmationServer)
     _counts: Counter[str] = field(default_factory=Counter)
     _numbers: dict[str, int] = field(default_factory=dict)  # of the failure that is the evidence
-    _pending: list[tuple[AnyFinding, Future[Confirmation]]] = field(default_factory=list)
+    # By identifier, what runs for a finding now.
+    _tasks: dict[str, _Task] = field(default_factory=dict)
     # One at a time: it takes longer than a reproducer, and the search continues meanwhile.
     _background: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1))
     _compilers: ConfirmationServer = field(
         default_factory=lambda: ConfirmationServer(COMPILERS, LATER)
     )
-    _compiled: deque[tuple[AnyFinding, Future[tuple[AnyFinding, Reproduced]]]] = field(
-        default_factory=deque
-    )
 
     @property
     def pending(self) -> bool:
         """Whether there are reproducers whose results were not taken yet."""
-        return bool(self._pending or self._compiled)
+        return bool(self._tasks)
 
     @property
     def is_due(self) -> bool:
         """Whether a first finding of a bucket is under way."""
         shown = {finding.bucket for finding in self.campaign.findings.values()}
-        pending = (it for it, _ in self._pending if is_waited_for(it))
+        pending = (task.finding for task in self._tasks.values() if is_waited_for(task.finding))
         return any(finding.bucket not in shown for finding in pending)
 
     def add(self, reduced: FoundFailure) -> None:
@@ -98,8 +106,7 @@ class Confirmations:
         name, kept = finding.identifier, self.store.finding(finding.identifier)
         if kept is None or kept.finding.same_evidence(finding):
             return
-        self._pending = [it for it in self._pending if it[0].identifier != name]
-        self._compiled = deque(it for it in self._compiled if it[0].identifier != name)
+        self._tasks.pop(name, None)
         self.campaign.findings.pop(name, None)
         self.campaign.unconfirmed.pop(name, None)
         self.folder.remove_finding(name)
@@ -130,7 +137,7 @@ class Confirmations:
             future = Future()
             shown = self.store.checked(functools.partial(Confirmation, **kept.confirmation))
             future.set_result(shown)
-        self._pending.append((kept.finding, future))
+        self._tasks[finding.identifier] = _Task(kept.finding, future, self._take_confirmation)
 
     def _submit_literal(self, finding: AnyFinding) -> bool:
         """Try the literal script of a finding, unless that is the one that ran."""
@@ -141,7 +148,8 @@ class Confirmations:
             return False
         self.store.keep_script(name, script)
         self.folder.write(UNCONFIRMED, finding, script)
-        self._pending.append((finding, self.executor.submit(self.confirm, finding, literal=True)))
+        future = self.executor.submit(self.confirm, finding, literal=True)
+        self._tasks[name] = _Task(finding, future, self._take_confirmation)
         return True
 
     def confirm(self, finding: AnyFinding, literal: bool = False) -> Confirmation:
@@ -154,31 +162,27 @@ class Confirmations:
         confirming, compiling = self.before
         self.campaign.spent.confirming = confirming + self.server.seconds
         self.campaign.spent.compiling = compiling + self._compilers.seconds
-        done = [pending for pending in self._pending if pending[1].done()]
-        for finding, future in done:
-            self._pending.remove((finding, future))
-            confirmation, name = future.result(), finding.identifier
-            if not confirmation.shown and self._submit_literal(finding):
-                continue
-            self._keep(finding, confirmation)
-            self.campaign.add_confirmed(replace(finding, count=self._counts[name]), confirmation)
-            if confirmation.shown:
-                self._run_compiled(finding, confirmation)
-        self._take_compiled()
-        self.campaign.confirming = len(self._pending) + len(self._compiled)
+        for name, task in [*self._tasks.items()]:
+            if task.future.done():
+                del self._tasks[name]
+                task.take(task.finding, task.future.result())
+        self.campaign.confirming = len(self._tasks)
 
-    def _keep(self, finding: AnyFinding, confirmation: Confirmation) -> None:
+    def _take_confirmation(self, finding: AnyFinding, confirmation: Confirmation) -> None:
         """Keep what a reproducer showed, and write the folder for that state."""
+        if not confirmation.shown and self._submit_literal(finding):
+            return
         name, kept = finding.identifier, self.store.finding(finding.identifier)
         assert kept is not None
         if kept.confirmation is None:
             shown = "known" if finding.known else "reproduced"
             state = shown if confirmation.shown else "flaky"
             self.store.keep_confirmation(name, state, asdict(confirmation))
-        if not confirmation.shown:
-            self.folder.write(UNCONFIRMED, finding, kept.script)
-        elif not self.folder.confirm(name):
-            self.folder.write(FINDINGS, finding, kept.script, kept.issue)
+        kind = FINDINGS if confirmation.shown else UNCONFIRMED
+        self.folder.write(kind, finding, kept.script, kept.issue)
+        self.campaign.add_confirmed(replace(finding, count=self._counts[name]), confirmation)
+        if confirmation.shown:
+            self._run_compiled(finding, confirmation)
 
     def _run_compiled(self, finding: AnyFinding, confirmation: Confirmation) -> None:
         """Run a confirmed finding under `torch.compile`."""
@@ -193,17 +197,15 @@ class Confirmations:
         # Until the answers are there, the issue is only about the target.
         self.folder.write(FINDINGS, finding, kept.script, issue_of(finding, shown))
         run = functools.partial(_run, self._compilers)
-        task = self._background.submit(run_compiled, finding, shown, run)
-        self._compiled.append((finding, task))
+        future = self._background.submit(run_compiled, finding, shown, run)
+        self._tasks[finding.identifier] = _Task(finding, future, self._take_compiled)
 
-    def _take_compiled(self) -> None:
-        """Take the finished answers: a script with `torch.compile` replaces the target's recipe."""
-        while self._compiled and self._compiled[0][1].done():
-            finding, task = self._compiled.popleft()
-            (answered, shown), name = task.result(), finding.identifier
-            answered = replace(answered, count=self.campaign.findings[name].count)
-            self.campaign.findings[name] = answered
-            self._keep_compiled(answered, shown)
+    def _take_compiled(self, finding: AnyFinding, result: tuple[AnyFinding, Reproduced]) -> None:
+        """Take the answers: a script with `torch.compile` replaces the target's recipe."""
+        (answered, shown), name = result, finding.identifier
+        answered = replace(answered, count=self.campaign.findings[name].count)
+        self.campaign.findings[name] = answered
+        self._keep_compiled(answered, shown)
 
     def _keep_compiled(self, answered: AnyFinding, shown: Reproduced) -> None:
         issue = issue_of(answered, shown)

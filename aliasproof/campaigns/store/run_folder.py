@@ -92,20 +92,13 @@ class RunFolder:
     def write(
         self, kind: str, finding: AnyFinding, script: str | None = None, issue: str | None = None
     ) -> None:
-        """Write a finding of this kind, with its reproducer and its issue, if any."""
-        write_finding(self.path(kind, finding.identifier), finding, script, issue)
+        """Write a finding of this kind, with its reproducer and its issue, if any.
 
-    def confirm(self, identifier: str) -> bool:
-        """Move a finding from the unconfirmed ones to the findings, atomically.
-
-        False if it is in neither, so that it must be written.
+        One that is confirmed is no longer among the unconfirmed ones.
         """
-        before, after = self.path(UNCONFIRMED, identifier), self.path(FINDINGS, identifier)
-        if after.exists():  # moved by a campaign that was killed immediately after
-            shutil.rmtree(before, ignore_errors=True)
-        elif before.exists():
-            before.rename(after)
-        return after.exists()
+        write_finding(self.path(kind, finding.identifier), finding, script, issue)
+        if kind == FINDINGS:
+            shutil.rmtree(self.path(UNCONFIRMED, finding.identifier), ignore_errors=True)
 
     def remove_finding(self, identifier: str) -> None:
         for kind in (FINDINGS, UNCONFIRMED):
