@@ -162,7 +162,7 @@ def _note_exercised(targets: list[str] | None, seen: Mapping[str, Seen]) -> None
 def _rebuild(runs: list[Path], workers: int) -> int:
     """Write the corpus of these runs, and its baseline, into the package."""
     from aliasproof.campaigns.run import gate as gates
-    from aliasproof.commands.triage import open_store
+    from aliasproof.campaigns.store.run_folder import open_store
 
     with contextlib.ExitStack() as opened:
         stores = [opened.enter_context(open_store(run)) for run in runs]

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from aliasproof.commands.options import Json, OwnTarget, option
-from aliasproof.commands.triage import open_store
 from aliasproof.reports.console import (
     notes,
     print_lines,
@@ -84,6 +83,7 @@ def _bugs(folder: Path | None) -> list[Replayable]:
     """The bugs of a run, of a folder of findings, or by default the known bugs of torch."""
     from aliasproof.campaigns.publish.replaying import findings_of, replayable_known_bugs
     from aliasproof.campaigns.store.run_contents import History
+    from aliasproof.campaigns.store.run_folder import open_store
     from aliasproof.corpus.known_bug import FOLDER
 
     if folder is None or folder.resolve() == FOLDER:
@@ -104,6 +104,7 @@ def _keep(run: Path, replays: Sequence[Replayed]) -> None:
     """Keep what replays showed: the states of findings follow from them."""
     from aliasproof.campaigns.publish.replaying import NOT_RUN, REGRESSED, STILL
     from aliasproof.campaigns.store.run_contents import keep_replay
+    from aliasproof.campaigns.store.run_folder import open_store
 
     with open_store(run) as store:
         for replayed in replays:

@@ -93,7 +93,7 @@ def _of_run(run: Path, target: str | None) -> tuple[Statistics, str, int]:
     Raises `UserError` if the run has not begun, or has no such target.
     """
     from aliasproof.campaigns.run.fired_sites import fired_in
-    from aliasproof.commands.triage import open_store
+    from aliasproof.campaigns.store.run_folder import open_store
 
     with open_store(run) as store:
         plan = store.plan(also_merged=True)

@@ -14,7 +14,7 @@ from aliasproof.campaigns.run.shard import Statistics
 from aliasproof.campaigns.run.tasks import outcome_from_json
 from aliasproof.campaigns.store.full_disk import explain_full_disk
 from aliasproof.campaigns.store.plan import DECIDING, Plan, Shard
-from aliasproof.campaigns.store.run_folder import RunFolder
+from aliasproof.campaigns.store.run_folder import RunFolder, open_store
 from aliasproof.campaigns.store.run_lock import FINDINGS, RunLock
 from aliasproof.campaigns.store.store import Store
 from aliasproof.campaigns.store.store_schema import DAMAGE, DEADLY, NAME
@@ -85,22 +85,15 @@ def _require_distinct(folder: Path, runs: Sequence[Path]) -> None:
 @contextlib.contextmanager
 def _locked_plan(run: Path) -> Iterator[Plan]:
     """The plan of a run that can be read completely, locked so that no campaign changes it."""
-    if not (run / NAME).is_file():
-        raise UserError(f"{run} has no {NAME}; name folders of runs")
-    lock = RunLock.take(run)
-    try:
-        with explain_full_disk(run), contextlib.closing(Store.open(run)) as store:
-            try:
-                plan = store.plan(also_merged=True)
-                if plan is None:
-                    raise UserError(f"{run} has not begun")
-                store.read_all()
-            except sqlite3.Error as error:
-                raise UserError(f"{run / NAME} cannot be read: {error}; leave it out") from error
-            _checked_outcome(store, plan, run, "leave it out")
+    with open_store(run) as store:
+        try:
+            plan = store.plan(also_merged=True)
+            store.read_all()
+        except sqlite3.Error as error:
+            raise UserError(f"{run / NAME} cannot be read: {error}; leave it out") from error
+        assert plan is not None  # it has begun
+        _checked_outcome(store, plan, run, "leave it out")
         yield plan
-    finally:
-        lock.release()
 
 
 def _checked_outcome(store: Store, plan: Plan, folder: Path, advice: str) -> Campaign:

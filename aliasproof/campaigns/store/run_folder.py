@@ -219,12 +219,23 @@ def stored_plan(folder: Path) -> Plan | None:
     """The plan of a run that can be resumed; None if the folder has none. Raises `UserError`."""
     if not (folder / STORE).is_file():
         return None
-    with explain_full_disk(folder):
-        store = Store.open(folder)
-        try:
-            return store.plan()
-        finally:
-            store.close()
+    with explain_full_disk(folder), contextlib.closing(Store.open(folder)) as store:
+        return store.plan()
+
+
+@contextlib.contextmanager
+def open_store(run: Path) -> Iterator[Store]:
+    """The store of a run. Raises `UserError` if it is no run, has not begun, or is in use."""
+    if not (run / STORE).is_file():
+        raise UserError(f"{run} has no {STORE}; name the folder of a run")
+    with contextlib.ExitStack() as stack:
+        stack.callback(RunLock.take(run).release)
+        stack.enter_context(explain_full_disk(run))
+        store = Store.open(run)
+        stack.callback(store.close)
+        if not store.has_begun():
+            raise UserError(f"{run} has not begun")
+        yield store
 
 
 @contextlib.contextmanager
