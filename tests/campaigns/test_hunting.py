@@ -156,7 +156,9 @@ def test_all_programs_are_counted_and_each_finding_is_confirmed(run, tmp_path: P
     assert [it.kind for it in found.findings.values()] == ["wrong 0"]
     [reason] = found.unconfirmed.values()
     assert reason.startswith("wrong 1")
-    assert found.repeats == 5 - 2, "two of an error are reduced, the first in vain, and all silent ones"
+    assert found.repeats == 5 - 2, (
+        "two of an error are reduced, the first in vain, and all silent ones"
+    )
     assert found.mistakes == ["reduction of wrong 1 from shard 3: ours"]
     folder = tmp_path / "run" / "findings" / next(iter(found.findings))
     assert {it.name for it in folder.iterdir()} == {"finding.json", "issue.md", "reproducer.py"}
