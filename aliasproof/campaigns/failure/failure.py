@@ -110,11 +110,12 @@ class Failure(Generic[P]):
         eight; so are failures of groups, most of which single programs show, too. Silent violations
         with one symptom can have many causes: the first twelve are reduced, then one in four.
         """
-        if self.of_group or (self.suspected is not None and self.known is None):
-            return number == 1 or number % 8 == 0
-        if self.known is not None or self.symptom.latent or self.symptom.oracle == "errors":
+        if self.known is not None:
             return number == 1
-        return number <= 12 or number % 4 == 0
+        if self.of_group or self.suspected is not None:
+            return number == 1 or number % 8 == 0
+        one_tells = self.symptom.latent or self.symptom.oracle == "errors"
+        return number == 1 if one_tells else number <= 12 or number % 4 == 0
 
     @property
     def ends_process(self) -> bool:

@@ -83,8 +83,8 @@ class Scheduler:
     _latent: deque[tuple[int, KeptFailure]] = field(default_factory=deque)
     _violations: Counter[Hashable] = field(default_factory=Counter)
     _reduced: set[Hashable] = field(default_factory=set)  # buckets
-    # Of failures that are alike, the second, in case the first is `_in_vain`.
-    _seconds: dict[Hashable, tuple[KeptFailure, int]] = field(default_factory=dict)
+    # Of failures that are alike, the second, in case the reduction of the first is `_in_vain`.
+    _spares: dict[Hashable, tuple[KeptFailure, int]] = field(default_factory=dict)
     _in_vain: set[Hashable] = field(default_factory=set)
     _ends: dict[_Suspects, list[WorkerEnd]] = field(default_factory=dict)
 
@@ -288,13 +288,13 @@ class Scheduler:
         # A known bug is counted elsewhere, and needs only one program as evidence.
         self.campaign.repeats += failure.known is None
         if self._violations[failure.alike] == 2:
-            self._seconds[failure.alike] = kept, next(self._numbers)
-            self._reduce_second(failure.alike)
+            self._spares[failure.alike] = kept, next(self._numbers)
+            self._reduce_spare(failure.alike)
 
-    def _reduce_second(self, alike: Hashable) -> None:
-        """Reduce the second of the failures that are alike, if the first was in vain."""
-        if alike in self._in_vain and alike in self._seconds:
-            kept, number = self._seconds.pop(alike)
+    def _reduce_spare(self, alike: Hashable) -> None:
+        """Reduce the second of failures that are alike, if that of the first was in vain."""
+        if alike in self._in_vain and alike in self._spares:
+            kept, number = self._spares.pop(alike)
             self.campaign.repeats -= kept.failure.known is None
             self._submit(kept, number)
 
@@ -311,7 +311,7 @@ class Scheduler:
         self.campaign.deaths += len(kept.deaths)
         if isinstance(result, Mistake) or result.reduced is None:
             self._in_vain.add(failure.alike)
-            self._reduce_second(failure.alike)
+            self._reduce_spare(failure.alike)
         what = f"reduction of {failure.symptom.kind} from shard {failure.seed}"
         if isinstance(result, Mistake):
             self.campaign.mistakes.append(f"{what}: {result.text}")
