@@ -33,7 +33,9 @@ def explain_full_disk(folder: Path, advice: str = "") -> Iterator[None]:
         # SQLite reports a full disk as SQLITE_FULL, and a quota as an I/O error.
         if name == "SQLITE_FULL" or name.startswith("SQLITE_IOERR"):
             raise _full(folder, str(error), advice) from error
-        raise UserError(f"the store of {folder} cannot be used: {error}") from error
+        raise UserError(
+            f"the store of {folder} cannot be used: {error}; name another folder"
+        ) from error
     except OSError as error:
         if error.errno in _NO_ROOM:
             raise _full(folder, str(error.strerror), advice) from error
