@@ -121,8 +121,6 @@ class RunFolder:
 
     def remove_leftovers(self) -> None:
         """Remove the files that only a running campaign needs, and an empty `unconfirmed/`."""
-        for leftover in self.folder.glob(".shard-*"):
-            leftover.unlink()
         for partial in self.folder.glob("**/*.partial"):
             partial.unlink()
         shutil.rmtree(self.compiled_folder(), ignore_errors=True)
