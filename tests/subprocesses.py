@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -47,3 +48,13 @@ def aliasproof(
 ) -> subprocess.CompletedProcess[str]:
     """The result of a command of aliasproof."""
     return python("-m", "aliasproof", *arguments, cwd=cwd, **variables)
+
+
+def gone(pids: list[int]) -> bool:
+    """Whether these processes end within some seconds."""
+    ends = time.monotonic() + 30
+    while time.monotonic() < ends:
+        if not any(Path(f"/proc/{pid}").exists() for pid in pids):
+            return True
+        time.sleep(0.1)
+    return False

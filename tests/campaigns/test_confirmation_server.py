@@ -1,5 +1,7 @@
 """Scripts run in fresh processes that have only torch, and end as they would by themselves."""
 
+import os
+import signal
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -8,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from aliasproof.campaigns.publish.confirmation_server import COMPILERS, STOPPED, ConfirmationServer
+from tests.subprocesses import gone
 
 SCRIPTS = {
     "modules": """
@@ -78,3 +81,53 @@ def test_a_stopped_server_ends_at_once_and_starts_no_more(folder: Path) -> None:
         assert hangs.result() == [STOPPED] * 3
         assert time.monotonic() - started < 3
     assert process.poll() is not None
+
+
+@pytest.mark.parametrize("killed", ["script", "answering process", "server"])
+def test_what_is_killed_from_outside_runs_again(killed: str, tmp_path: Path) -> None:
+    script, tried = tmp_path / "script.py", tmp_path / "tried"
+    script.write_text(
+        "import os, pathlib, time\n"
+        "if not pathlib.Path('tried').exists():\n"
+        "    pathlib.Path('partial').write_text(f'{os.getpid()} {os.getppid()}')\n"
+        "    os.rename('partial', 'tried')\n"
+        "    time.sleep(60)\n"
+        "print('again')\n"
+    )
+    server = ConfirmationServer(())
+    with ThreadPoolExecutor(1) as executor:
+        running = executor.submit(server.run, script)
+        pid, parent = map(int, wait_for(tried).split())
+        assert server._process is not None
+        victims = {"script": pid, "answering process": parent, "server": server._process.pid}
+        os.kill(victims[killed], signal.SIGKILL)
+        assert running.result(20)[:2] == (0, "again\n")
+    server.stop()
+    assert gone([pid])
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+def test_no_process_of_a_script_is_left_behind(stopped: bool, tmp_path: Path) -> None:
+    script, started = tmp_path / "script.py", tmp_path / "started"
+    script.write_text(
+        "import os, subprocess, time\n"
+        "child = subprocess.Popen(['sleep', '60'])\n"
+        "open('partial', 'w').write(str(child.pid))\n"
+        "os.rename('partial', 'started')\n" + "time.sleep(60)\n" * stopped
+    )
+    server = ConfirmationServer(())
+    with ThreadPoolExecutor(1) as executor:
+        running = executor.submit(server.run, script)
+        child = int(wait_for(started))
+        if stopped:
+            server.stop()
+        assert running.result(20).status == (None if stopped else 0)
+    assert gone([child])
+    server.stop()
+
+
+def wait_for(file: Path) -> str:
+    end = time.monotonic() + 20
+    while not file.exists() and time.monotonic() < end:
+        time.sleep(0.01)
+    return file.read_text()

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from tests.subprocesses import started
+from tests.subprocesses import gone, started
 
 KILLS = int(os.environ.get("KILLS", "1"))  # of the driver, and of its workers
 PROGRAMS = os.environ.get("PROGRAMS", "16")  # of a seed with one program that kills its process
@@ -95,16 +95,6 @@ def descendants(pid: int) -> dict[int, int]:
     while more := {p: q for p, q in parents.items() if (q == pid or q in found) and p not in found}:
         found |= more
     return found
-
-
-def gone(pids: list[int]) -> bool:
-    """Whether these processes end within some seconds."""
-    ends = time.monotonic() + 30
-    while time.monotonic() < ends:
-        if not any(Path(f"/proc/{pid}").exists() for pid in pids):
-            return True
-        time.sleep(0.1)
-    return False
 
 
 @pytest.fixture(scope="module")

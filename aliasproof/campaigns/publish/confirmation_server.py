@@ -136,7 +136,7 @@ class ConfirmationServer:
         with self._lock:
             self._stopped = True
             if self._process is not None and self._process.poll() is None:
-                # It leads the group of the processes that answer, which end their scripts.
+                # The processes that answer are in its group. On Linux, its end tells them, too.
                 with contextlib.suppress(ProcessLookupError):  # it was killed just now
                     os.killpg(self._process.pid, signal.SIGTERM)
                 self._process.kill()
