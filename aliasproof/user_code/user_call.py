@@ -14,6 +14,7 @@ from typing import Any, Self
 from unittest import mock
 
 import torch
+from torch.utils._python_dispatch import _disable_current_modes
 
 from aliasproof.ir.errors import Rejected
 from aliasproof.ir.values import clone_inputs
@@ -56,8 +57,9 @@ class UserCall:
         tensors = given.tensors()
         names = {key: name for key, (name, _) in tensors.items()}
         comparable = [it for _, it in tensors.values() if not_comparable(it) is None]
-        copies = Copies.of(comparable, self.device, wide=self.wide)
-        more = Copies.of(comparable, self.device, wide=self.wide) if self.twice else None
+        with _disable_current_modes():  # a watch notes what the function does, not this copying
+            copies = Copies.of(comparable, self.device, wide=self.wide)
+            more = Copies.of(comparable, self.device, wide=self.wide) if self.twice else None
         with given.copy_with(copies.made, memo) as copied:
             function = transform(copied.function)
             returned = replace(copied, function=function).call()

@@ -14,6 +14,7 @@ from aliasproof import check
 from aliasproof.checks.assertions import assert_equivalent
 from aliasproof.faults import python_faults
 from aliasproof.ir.errors import UserError
+from aliasproof.judge.python_case import run_in_eager
 from aliasproof.oracles.check_result import Check, TargetResult
 from aliasproof.oracles.verdict import Verdict
 from aliasproof.user_code.user_call import UserCall
@@ -253,6 +254,25 @@ def test_a_second_call_has_the_inputs_anew_and_the_state_of_the_first() -> None:
     second: Any = left["second others"]
     assert len(second) == 2
     assert second[0].untyped_storage().data_ptr() == second[1].untyped_storage().data_ptr()
+
+
+def test_copying_the_inputs_is_no_write_of_the_function() -> None:
+    seen = run_in_eager(UserCall.of(torch.relu, (torch.arange(6.0).reshape(2, 3).t(),))).trace
+    assert (seen.written, seen.reshaped, seen.strided_layout) == (set(), set(), False)
+
+
+def test_a_write_that_torch_refuses_after_data_was_assigned_is_wrong_in_all_rows() -> None:
+    weight = torch.nn.Parameter(torch.arange(4.0))
+
+    @torch.no_grad()
+    def perturbs(v: Tensor) -> Tensor:
+        weight.data += v
+        weight.data -= v
+        return weight * v
+
+    rows = check(perturbs, torch.ones(4), ["aot-eager", "inductor"]).results
+    assert len(rows) == 4
+    assert {it.reports["errors"].verdict for it in rows.values()} == {Verdict.VIOLATED}
 
 
 # --- what is judged, and what is said -------------------------------------------------------------
