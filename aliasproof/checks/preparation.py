@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import torch
 
-from aliasproof.eager.definedness import Undefined
+from aliasproof.eager.definedness import why_unjudged
 from aliasproof.eager.definedness_rules import Fill
 from aliasproof.eager.trace import InputLocation, Trace
 from aliasproof.ir.devices import CPU, on_device, require_device
@@ -235,10 +235,10 @@ def run_eager_twice(case: Case, file: Path | None) -> EagerResult:
     try:
         first, trace = run_eager(case)
         again, _ = run_eager(case)
-    except Rejected as undefined:
+    except Rejected as rejected:
         runs = _filled_runs(case)
         if not runs:
-            return eager_result(None, Trace(), f"it is undefined in eager: {undefined}")
+            return eager_result(None, Trace(), why_unjudged(rejected))
         (first, trace), (again, _) = runs[:2]
     raised = None if first.error is None else raised_text(first.error, file)
     if first.error is not None:
@@ -320,10 +320,7 @@ def prepare_as_called(
     except Rejected as rejected:
         if not (given or use.seen):
             return None
-        reason = f"it cannot be judged with gradients: {rejected}"
-        if isinstance(rejected, Undefined):
-            reason = f"it is undefined in eager: {rejected}"
-        unjudged = eager_result(Observation([], []), Trace(), reason)
+        unjudged = eager_result(Observation([], []), Trace(), why_unjudged(rejected))
         return Prepared(PythonCase(call, _NO_LIMIT), unjudged)
     if prepared.eager.unjudged or prepared.eager.raised:
         return prepared

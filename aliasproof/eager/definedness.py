@@ -135,6 +135,13 @@ class Undefined(Rejected):
     harmless = False  # the call can run on copies, to see whether eager refuses it
 
 
+def why_unjudged(rejected: Rejected) -> str:
+    """Why an eager run cannot be compared, for people."""
+    if isinstance(rejected, Undefined):
+        return f"it is undefined in eager: {rejected}"
+    return f"it cannot be judged: {rejected}"
+
+
 # Zeros of autograd without memory. Within a mode, kernels still read them: torch 2.13 crashes.
 _IN_A_MODE: dict[OpOverload, OpOverload] = {aten._efficientzerotensor.default: aten.zeros.default}
 

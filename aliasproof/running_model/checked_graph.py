@@ -19,7 +19,7 @@ import torch
 from torch import fx
 from torch.utils import _pytree as pytree
 
-from aliasproof.eager.definedness import Watch
+from aliasproof.eager.definedness import Watch, why_unjudged
 from aliasproof.eager.trace import EXACT, InputLocation, Tolerance, Trace
 from aliasproof.ir.devices import finish
 from aliasproof.ir.errors import InternalError, OutOfMemory, Rejected
@@ -453,8 +453,8 @@ def look_closer(graph: CheckedGraph, call: GraphCall, tangents: Tangents | None)
         expected, trace = _watched(graph.eager, call, tangents)
         alone = _observed(graph.eager, call, tangents)
         actual = _observed(graph.compiled, call, tangents)
-    except Rejected as reason:
-        return Look(unjudged=f"undefined in eager: {reason}")
+    except Rejected as rejected:
+        return Look(unjudged=why_unjudged(rejected))
     except InternalError as mistake:
         return Look(unjudged=f"aliasproof cannot watch it: {mistake}")
     failed = next((it.error for it in expected.values() if it.error is not None), None)

@@ -171,15 +171,28 @@ def test_what_the_file_prints_is_not_a_result(check, write_program):
     assert {"a", "b"} <= set(outcome.err.split())
 
 
-def test_eager_leaves_it_undefined(check, write_program):
-    file = write_program("return x.expand(3, 3).add_(torch.arange(3.))", "torch.ones(3)")
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        (
+            "return x.expand(3, 3).add_(torch.arange(3.))",
+            "it is undefined in eager: aten.add_.Tensor writes through a region that overlaps it",
+        ),
+        (
+            "return torch.sparse.sum(x.to_sparse())",
+            "it cannot be judged: aten.is_coalesced.default takes a torch.sparse_coo tensor",
+        ),
+    ],
+    ids=["undefined", "sparse"],
+)
+def test_a_program_that_cannot_be_judged_is_not_called_right(check, write_program, body, why):
+    file = write_program(body, "torch.ones(3)")
     outcome = check(file)
     assert outcome.code == 4
-    why = "aten.add_.Tensor writes through a region that overlaps itself"
-    assert f"undefined in eager: {why}" in outcome.out
+    assert why in outcome.out
     found = check(file, "--json").json(4)
     assert found["eager"]["judged"] is False
-    assert "undefined in eager" in found["eager"]["reason"]
+    assert why in found["eager"]["reason"]
     verdicts = {
         r["verdict"] for target in found["targets"].values() for r in target["oracles"].values()
     }
