@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -237,6 +238,21 @@ def _extent(tensor: torch.Tensor) -> tuple[Any, Any]:
     sizes = zip(tensor.shape, tensor.stride(), strict=True)
     last = tensor.storage_offset() + sum((size - 1) * stride for size, stride in sizes)
     return tensor.storage_offset() * tensor.itemsize, (last + 1) * tensor.itemsize
+
+
+@replaces(*(f"{module}:compute_overlapping_tensors" for module in _OVERLAP_MODULES))
+def rows_taken_for_disjoint(
+    original: Callable[..., set[int]], tensors: Sequence[torch.Tensor], **options: Any
+) -> set[int]:
+    """Rows of one matrix overlap if row 0 of the second begins within a row of the first."""
+    overlapping = original(tensors, **options)
+    for (one, x), (other, y) in itertools.permutations(enumerate(tensors), 2):
+        if (x.dim(), x.stride(), x.itemsize) != (2, y.stride(), y.itemsize) or x.stride(1) != 1:
+            continue
+        stride, delta = x.stride(0), y.storage_offset() - x.storage_offset()
+        if stride > 0 and 0 <= delta < stride * x.shape[0] and delta % stride < x.shape[1]:
+            overlapping = {*overlapping, one, other}
+    return overlapping
 
 
 @replaces("torch._functorch._aot_autograd.graph_capture:create_functionalized_fn")

@@ -51,6 +51,17 @@ def reinplaced_operands(node: fx.Node, aliases: set[fx.Node]) -> bool:
     return sum(operand in aliases for operand in read) > 1
 
 
+@functional_if
+def reinplaced_windows(node: fx.Node, aliases: set[fx.Node]) -> bool:
+    """An op is not put in place on an operand that may overlap itself.
+
+    Torch takes the answer "too hard" of `has_internal_overlap` (2) for no.
+    """
+    operand = node.args[0]
+    value = operand.meta["fake_result"] if isinstance(operand, fx.Node) else None
+    return isinstance(value, torch.Tensor) and torch._debug_has_internal_overlap(value) == 2
+
+
 @Patch
 @contextlib.contextmanager
 def reinplaced_sizes() -> Iterator[None]:
