@@ -1,4 +1,4 @@
-"""Proofs for all sizes, and lemmas about overlap predicates.
+"""Proofs for all sizes.
 
 No oracle imports this package: a verdict on one run needs no proof.
 """

@@ -6,50 +6,56 @@ files; tests compare the code to brute force. A step that a loop repeats is prov
 the loop (an induction step), and so for any number of dimensions.
 """
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 
-from tests.lemmas.lemma import Lemma, Statement
-from tests.lemmas.lemma_formulas import (
-    Formula,
-    Number,
-    Scope,
-    SymbolicView,
-    choose,
-    differ,
-    either,
-    every,
-    floor_divided,
-    inside,
-    named,
-    no,
-    view,
-)
+import z3
+
+from tests.lemmas.lemma import Lemma, Number, Scope, Statement, named
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A strided view, whose offset and strides count bytes."""
+
+    offset: Number
+    sizes: tuple[Number, ...]
+    strides: tuple[Number, ...]
+
+    @classmethod
+    def of(cls, scope: Scope, dims: int) -> "View":
+        numbers = [
+            tuple(scope(f"{name}{dim}") for dim in range(dims)) for name in ("size", "stride")
+        ]
+        return cls(scope("offset"), *numbers)
+
+    def address(self, index: Sequence[Number]) -> Number:
+        """The first byte of an element."""
+        return self.offset + sum(step * i for step, i in zip(self.strides, index, strict=True))
+
 
 # --- from two regions to one sum ------------------------------------------------------------------
 
 
-def _interval(x: SymbolicView, item: Number) -> tuple[Number, Number]:
+def _interval(x: View, item: Number) -> tuple[Number, Number]:
     """The first byte and one past the last, of a view whose offset and strides count bytes."""
     low = high = x.offset
     for size, stride in zip(x.sizes, x.strides, strict=True):
         # A negative stride extends the interval downwards.
-        low = low + choose(stride < 0, (size - 1) * stride, 0)
-        high = high + choose(stride < 0, 0, (size - 1) * stride)
+        low = low + z3.If(stride < 0, (size - 1) * stride, 0)
+        high = high + z3.If(stride < 0, 0, (size - 1) * stride)
     return low, high + item
-
-
-def _nonempty(x: SymbolicView) -> list[Formula]:
-    return [size >= 1 for size in x.sizes]
 
 
 def _reach_of_a_dim(scope: Scope) -> Statement:
     """A step along a dim stays within what the dim adds to either end of the interval."""
     i, size, stride = named(scope, "i size stride")
     whole = (size - 1) * stride  # what the dim adds, upwards or downwards
-    stays = every(
-        choose(stride < 0, whole, 0) <= i * stride, i * stride <= choose(stride < 0, 0, whole)
+    stays = z3.And(
+        z3.If(stride < 0, whole, 0) <= i * stride, i * stride <= z3.If(stride < 0, 0, whole)
     )
-    return Statement([i >= 0, i < size], [no(stays)])
+    return Statement([i >= 0, i < size], [z3.Not(stays)])
 
 
 def _touching(scope: Scope) -> Statement:
@@ -74,20 +80,23 @@ def _ends_are_bytes(scope: Scope, dims: int) -> Statement:
     The corner with the least address begins at the low end. The opposite corner ends at the high
     end.
     """
-    # The view counts bytes: its item size is one, and the real one is a name of its own.
-    x, item = view(scope, "x", dims), scope("itemsize")
+    x, item = View.of(scope, dims), scope("itemsize")
     low = tuple(
-        choose(stride < 0, size - 1, 0) for size, stride in zip(x.sizes, x.strides, strict=True)
+        z3.If(stride < 0, size - 1, 0) for size, stride in zip(x.sizes, x.strides, strict=True)
     )
     high = tuple(
-        choose(stride < 0, 0, size - 1) for size, stride in zip(x.sizes, x.strides, strict=True)
+        z3.If(stride < 0, 0, size - 1) for size, stride in zip(x.sizes, x.strides, strict=True)
     )
-    at_ends = every(
-        x.address(low) == _interval(x, item)[0], x.address(high) + item == _interval(x, item)[1]
-    )
-    return Statement(
-        [*_nonempty(x), item >= 1], [no(every(*inside(low, x), *inside(high, x), at_ends))]
-    )
+    inside = [
+        bound
+        for index in (low, high)
+        for i, size in zip(index, x.sizes, strict=True)
+        for bound in (i >= 0, i < size)
+    ]
+    start, end = _interval(x, item)
+    at_ends = z3.And(x.address(low) == start, x.address(high) + item == end)
+    nonempty = [size >= 1 for size in x.sizes]
+    return Statement([*nonempty, item >= 1], [z3.Not(z3.And(*inside, at_ends))])
 
 
 def _window(scope: Scope) -> Statement:
@@ -100,11 +109,11 @@ def _window(scope: Scope) -> Statement:
     low_a, end_b, p, q = named(scope, "low_a end_b p q")
     item_a, item_b = scope("itemsize_a"), scope("itemsize_b")
     one, other = low_a + p, end_b - item_b - q
-    shared = every(one < other + item_b, other < one + item_a)
+    shared = z3.And(one < other + item_b, other < one + item_a)
     high = end_b - 1 - low_a
     low = high - (item_a - 1) - (item_b - 1)
     return Statement(
-        [item_a >= 1, item_b >= 1], [differ(shared, every(low <= p + q, p + q <= high))]
+        [item_a >= 1, item_b >= 1], [z3.Xor(shared, z3.And(low <= p + q, p + q <= high))]
     )
 
 
@@ -112,10 +121,10 @@ def _merged_dims(scope: Scope) -> Statement:
     """Two dims of one stride reach exactly what one longer dim reaches."""
     x, count_x, count_y = named(scope, "x count_x count_y")
     # Take as many steps as possible in the first dim, and the rest in the second.
-    first = choose(x <= count_x, x, count_x)
-    split = every(first >= 0, first <= count_x, x - first >= 0, x - first <= count_y)
+    first = z3.If(x <= count_x, x, count_x)
+    split = z3.And(first >= 0, first <= count_x, x - first >= 0, x - first <= count_y)
     return Statement(
-        [count_x >= 0, count_y >= 0], [differ(every(x >= 0, x <= count_x + count_y), split)]
+        [count_x >= 0, count_y >= 0], [z3.Xor(z3.And(x >= 0, x <= count_x + count_y), split)]
     )
 
 
@@ -132,7 +141,7 @@ def _widened_is_needed(scope: Scope) -> Statement:
         low <= total + stride * x,
         total + stride * x <= high,
     ]
-    return Statement(assumptions, [no(every(low - stride * count <= total, total <= high))])
+    return Statement(assumptions, [z3.Not(z3.And(low - stride * count <= total, total <= high))])
 
 
 def _widened_is_enough(scope: Scope) -> Statement:
@@ -143,20 +152,18 @@ def _widened_is_enough(scope: Scope) -> Statement:
     assumptions += [low - stride * count <= total, total <= high]
     # Rounding up, stated without a division: z3 is weak at divisions by an unknown.
     assumptions += [stride * needed >= low - total, stride * (needed - 1) < low - total]
-    x = choose(needed < 0, 0, needed)  # a sum above the low end needs no step
-    enters = every(x <= count, low <= total + stride * x, total + stride * x <= high)
-    return Statement(assumptions, [no(enters)])
+    x = z3.If(needed < 0, 0, needed)  # a sum above the low end needs no step
+    enters = z3.And(x <= count, low <= total + stride * x, total + stride * x <= high)
+    return Statement(assumptions, [z3.Not(enters)])
 
 
 def _divided_window(scope: Scope) -> Statement:
     """A multiple is in the window exactly if its quotient is in the window divided inwards."""
     quotient, divisor, low, high = named(scope, "quotient divisor low high")
     # The low end is rounded up, the high end down: `-(-low // divisor)` in the code.
-    inner = every(
-        quotient >= -floor_divided(-low, divisor), quotient <= floor_divided(high, divisor)
-    )
-    outer = every(low <= divisor * quotient, divisor * quotient <= high)
-    return Statement([divisor >= 1], [differ(inner, outer)])
+    inner = z3.And(quotient >= -(-low / divisor), quotient <= high / divisor)
+    outer = z3.And(low <= divisor * quotient, divisor * quotient <= high)
+    return Statement([divisor >= 1], [z3.Xor(inner, outer)])
 
 
 def _choices(scope: Scope) -> Statement:
@@ -166,16 +173,17 @@ def _choices(scope: Scope) -> Statement:
     assumptions = [stride >= 1, x >= 0, x <= count, rest >= 0, rest <= most]
     assumptions += [low <= stride * x + rest, stride * x + rest <= high]
     # The range of the code, without its bounds 0 and `count`, which are assumptions here.
-    tried = every(x >= -floor_divided(most - low, stride), x <= floor_divided(high, stride))
-    return Statement(assumptions, [no(tried)])
+    # `/` of z3 integers is `//` of Python if the divisor is positive.
+    tried = z3.And(x >= -((most - low) / stride), x <= high / stride)
+    return Statement(assumptions, [z3.Not(tried)])
 
 
 def _other_end(scope: Scope) -> Statement:
     """Counted down from the largest sum, the window is its mirror image."""
     total, largest, low, high = named(scope, "sum largest low high")
-    mirrored = every(largest - high <= largest - total, largest - total <= largest - low)
+    mirrored = z3.And(largest - high <= largest - total, largest - total <= largest - low)
     return Statement(
-        [total >= 0, total <= largest], [differ(every(low <= total, total <= high), mirrored)]
+        [total >= 0, total <= largest], [z3.Xor(z3.And(low <= total, total <= high), mirrored)]
     )
 
 
@@ -187,9 +195,10 @@ def _leaps(scope: Scope) -> Statement:
     """
     done, leap, x = named(scope, "done leap x")
     # Without the leap, or with it once: the or of a bit set and its shift.
-    reached = either(every(x >= 0, x <= done), every(x >= leap, x <= done + leap))
+    reached = z3.Or(z3.And(x >= 0, x <= done), z3.And(x >= leap, x <= done + leap))
     return Statement(
-        [done >= 0, leap >= 1, leap <= done + 1], [differ(reached, every(x >= 0, x <= done + leap))]
+        [done >= 0, leap >= 1, leap <= done + 1],
+        [z3.Xor(reached, z3.And(x >= 0, x <= done + leap))],
     )
 
 
@@ -228,7 +237,9 @@ def _extent(scope: Scope) -> Statement:
         steps > -size,
     ]
     grown, distance = extent + (size - 1) * stride, steps * stride + below
-    return Statement(assumptions, [no(every(distance <= grown - item, distance >= item - grown))])
+    return Statement(
+        assumptions, [z3.Not(z3.And(distance <= grown - item, distance >= item - grown))]
+    )
 
 
 def _returns(scope: Scope) -> Statement:
@@ -241,8 +252,8 @@ def _returns(scope: Scope) -> Statement:
     distance = steps * stride + below
     # The code counts one step less, since at least one step is taken.
     total, middle = (steps - 1) * stride + (below + reach), reach - stride
-    asked = every(middle - item + 1 <= total, total <= middle + item - 1)
-    return Statement([item >= 1], [differ(every(distance < item, distance > -item), asked)])
+    asked = z3.And(middle - item + 1 <= total, total <= middle + item - 1)
+    return Statement([item >= 1], [z3.Xor(z3.And(distance < item, distance > -item), asked)])
 
 
 # --- the reference pass ---------------------------------------------------------------------------
@@ -257,7 +268,7 @@ def _dense(scope: Scope) -> Statement:
     assumptions = [stride >= 1, size >= 1, byte >= 0, byte < stride * size]
     # Quotient and remainder are unknowns with an equation: z3 is weak at divisions by an unknown.
     assumptions += [byte == at * stride + rest, rest >= 0, rest < stride]
-    return Statement(assumptions, [no(every(at >= 0, at < size))])
+    return Statement(assumptions, [z3.Not(z3.And(at >= 0, at < size))])
 
 
 def _dense_once(scope: Scope) -> Statement:
@@ -279,9 +290,9 @@ def _by_unit(scope: Scope) -> Statement:
     unit, one, other = named(scope, "unit one other")
     item, other_item = scope("item"), scope("other_item")
     # Starts and ends are multiples of the unit, so a byte is shared only if a whole unit is.
-    shared = every(unit * one < unit * (other + other_item), unit * other < unit * (one + item))
-    in_units = every(one < other + other_item, other < one + item)
-    return Statement([unit >= 1, item >= 1, other_item >= 1], [differ(shared, in_units)])
+    shared = z3.And(unit * one < unit * (other + other_item), unit * other < unit * (one + item))
+    in_units = z3.And(one < other + other_item, other < one + item)
+    return Statement([unit >= 1, item >= 1, other_item >= 1], [z3.Xor(shared, in_units)])
 
 
 REGION_LEMMAS: dict[str, Lemma] = {
