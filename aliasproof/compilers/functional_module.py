@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 from unittest import mock
 
 import torch
+from torch.export import exported_program
 from torch.utils import _pytree as pytree
 
 from aliasproof.ir.errors import Rejected
@@ -81,29 +82,19 @@ def functional_module(
 
     Raises `Rejected` if the module has nothing to return.
     """
-    from torch.export import export  # noqa: PLC0415
-
     module = FunctionalModule(function, clone_inputs(inputs)).eval()
     if not module.results:
         raise Rejected("a model needs an output: the function returns nothing and writes no input")
-    return module, export(module, tuple(inputs))
+    return module, torch.export.export(module, tuple(inputs))
 
 
 def kept_composites() -> AbstractContextManager[object]:
     """Cache the set of all composite operators between exports: computing it takes 0.1 s."""
-    from torch.export import exported_program  # noqa: PLC0415
-
-    return mock.patch.object(exported_program, COMPOSITES, _composites())
+    return mock.patch.object(exported_program, COMPOSITES, _composites)
 
 
 COMPOSITES = "_collect_all_valid_cia_ops"
-
-
-@functools.cache
-def _composites() -> Callable[[], Any]:
-    from torch.export import exported_program  # noqa: PLC0415
-
-    return functools.cache(vars(exported_program)[COMPOSITES])
+_composites = functools.cache(vars(exported_program)[COMPOSITES])
 
 
 SOURCE = f"""from typing import Any

@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import inspect
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -28,7 +29,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from aliasproof.ir.errors import InternalError
 from aliasproof.ir.values import clone_inputs
-from aliasproof.targets import inductor_reinplace
+from aliasproof.targets import aot, inductor_fx, inductor_reinplace
 from aliasproof.targets.target import Build, Function, Target
 from aliasproof.targets.tracing import copied
 from aliasproof.targets.user_targets import YOUR_PASS, UserPass
@@ -91,8 +92,6 @@ def drivers() -> Mapping[int, Driver]:
     from torch._functorch._aot_autograd import graph_capture, graph_compile  # noqa: PLC0415
     from torch._inductor import compile_fx, pattern_matcher  # noqa: PLC0415
     from torch._inductor.fx_passes import joint_graph, post_grad, pre_grad  # noqa: PLC0415
-
-    from aliasproof.targets import aot, inductor_fx, inductor_reinplace  # noqa: PLC0415
 
     all_drivers = (
         Driver(pre_grad.pre_grad_passes, "pre_grad", "gm"),
@@ -203,16 +202,9 @@ def _pattern_name(frame: FrameType) -> str:
     Inductor keeps that function only in a closure.
     """
     entry = frame.f_locals.get("entry")
-    check: Any = getattr(entry, "extra_check", None)
-    cells = dict(
-        zip(
-            getattr(getattr(check, "__code__", None), "co_freevars", ()),
-            getattr(check, "__closure__", None) or (),
-            strict=True,
-        )
-    )
-    traced = cells["search_fn"].cell_contents if "search_fn" in cells else None
-    name = getattr(getattr(entry, "handler", traced), "__name__", "")
+    check = getattr(entry, "extra_check", None)
+    closed = inspect.getclosurevars(check).nonlocals if inspect.isfunction(check) else {}
+    name = getattr(getattr(entry, "handler", closed.get("search_fn")), "__name__", "")
     return f" ({name})" if name.strip("_") else ""
 
 

@@ -30,6 +30,7 @@ from torch._dynamo.backends.debugging import boxed_nop
 from torch._dynamo.backends.registry import lookup_backend
 from torch._dynamo.exc import SkipFrame
 from torch._functorch.partitioners import default_partition, min_cut_rematerialization_partition
+from torch._inductor import config
 from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensorMode
 
@@ -94,9 +95,6 @@ class Experiment:
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
         """The context."""
-        # Imported late: this takes two seconds, and most targets generate no code.
-        from torch._inductor import config  # noqa: PLC0415
-
         with config.patch(dict(self.settings)), self.patch():
             yield
 
@@ -259,7 +257,7 @@ def where_raised(error: BaseException) -> str | None:
     for index, frame in enumerate(frames):
         if id(frame.f_code) in drivers() and index > 0:
             return ": ".join(filter(None, part_and_pass(frames[index - 1 :])))
-        inside, target = _inside(frame), frame.f_locals.get("target")
+        inside, target = inside_torch(frame), frame.f_locals.get("target")
         # `GraphLowering.call_function` lowers an operator.
         lowers = frame.f_code.co_name == "call_function" and inside == "_inductor/graph.py"
         if lowers and isinstance(target, OpOverload):
@@ -269,7 +267,7 @@ def where_raised(error: BaseException) -> str | None:
     return None
 
 
-def _inside(frame: FrameType) -> str:
+def inside_torch(frame: FrameType) -> str:
     """The file of a frame, relative to torch; empty for other code."""
     path = Path(frame.f_code.co_filename)
     return path.relative_to(_TORCH).as_posix() if path.is_relative_to(_TORCH) else ""

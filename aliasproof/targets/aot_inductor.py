@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+from torch._inductor import aoti_compile_and_package, aoti_load_package
 
 from aliasproof.oracles.contract import Contract, Promise, Waiver
 from aliasproof.targets import export, inductor, inductor_fx
@@ -71,9 +72,6 @@ def compiled(program, inputs):
 
 def build(function: Function, inputs: Sequence[torch.Tensor]) -> Build:
     """Export with these inputs, compile a package in a temporary folder, and load it."""
-    # Imported here: this takes two seconds, and other targets do not need it.
-    from torch._inductor import aoti_compile_and_package, aoti_load_package  # noqa: PLC0415
-
     exported = torch.export.export(export.FunctionModule(function), tuple(inputs))
     with tempfile.TemporaryDirectory() as folder:
         path = f"{folder}/model.pt2"

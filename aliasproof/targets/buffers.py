@@ -27,6 +27,7 @@ from typing import Any
 
 import torch
 from torch import fx
+from torch._inductor import config
 
 from aliasproof.eager.trace import Trace
 from aliasproof.ir.errors import InternalError, Rejected
@@ -364,9 +365,6 @@ def build_frozen(plain: PlainBuild, function: Function, inputs: Sequence[torch.T
         compiled = replace(inside, function=torch.no_grad()(inside.function))
 
     def run(*tensors: torch.Tensor) -> object:
-        # Imported here: this takes two seconds, and other targets do not need it.
-        from torch._inductor import config  # noqa: PLC0415
-
         # Dynamo reads the setting in the first call.
         with config.patch({FREEZING: True}):
             return compiled.function(*tensors)

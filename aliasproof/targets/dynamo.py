@@ -7,13 +7,14 @@ as plain Python source, and value hashes come only from the captured graph.
 from __future__ import annotations
 
 import functools
-import importlib
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
 from torch import fx
+from torch._dynamo.utils import counters
+from torch._inductor import config
 from torch.utils import _pytree as pytree
 
 from aliasproof.oracles.contract import Contract, Promise, Waiver
@@ -30,9 +31,6 @@ def drawing_as_eager() -> AbstractContextManager[object]:
     Without the setting, Inductor removes draws that nobody reads, so later draws get other numbers.
     That is intended (pytorch/pytorch#147790, `torch/fx/graph.py`).
     """
-    # Imported here: other targets do not need it.
-    from torch._inductor import config  # noqa: PLC0415
-
     drawing: AbstractContextManager[object] = config.patch(DRAWS_AS_EAGER)
     return drawing
 
@@ -128,8 +126,6 @@ class CapturedGraph:
 
 def _frames_and_breaks() -> tuple[int, int]:
     """How many frames Dynamo compiled, and how many graph breaks it made, in this process."""
-    from torch._dynamo.utils import counters  # noqa: PLC0415 - it takes a second
-
     return counters["frames"]["total"], sum(counters["graph_break"].values())
 
 
@@ -178,7 +174,7 @@ def unmeasured() -> None:
     After each compilation, Dynamo flushes the processor's caches and times its guards, for a log.
     For a small program, that takes a quarter of the time.
     """
-    guards: Any = importlib.import_module("torch._dynamo.guards")  # it takes a second
+    guards: Any = torch._dynamo.guards
     guards.profile_guard_manager = lambda *_: 0.0
 
 

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 import torch
+from torch.export.graph_signature import InputKind
 
 from aliasproof.ir.values import clone_inputs
 from aliasproof.oracles.contract import (
@@ -102,12 +103,8 @@ class FunctionModule(torch.nn.Module):
 
 def build(function: Function, inputs: Sequence[torch.Tensor]) -> Build:
     """Export with these inputs, without Dynamo (`strict=False` is the default)."""
-    # Imported here: this takes two seconds, and other targets do not need it.
-    from torch.export import export  # noqa: PLC0415
-    from torch.export.graph_signature import InputKind  # noqa: PLC0415
-
     given = clone_inputs(inputs)
-    exported = export(FunctionModule(function), tuple(inputs))
+    exported = torch.export.export(FunctionModule(function), tuple(inputs))
     decomposed = exported.run_decompositions(core_aten())
     stages = []
     for name, program in (("exported graph", exported), ("decomposed graph", decomposed)):
@@ -125,9 +122,7 @@ def build(function: Function, inputs: Sequence[torch.Tensor]) -> Build:
 @functools.cache
 def core_aten() -> Any:
     """The default decompositions of `run_decompositions`; cached, as finding them takes 0.1 s."""
-    from torch.export import default_decompositions  # noqa: PLC0415
-
-    return cast("Any", default_decompositions()).materialize()
+    return cast("Any", torch.export.default_decompositions()).materialize()
 
 
 TARGET = Target(

@@ -17,6 +17,8 @@ from unittest import mock
 
 import torch
 from torch import fx
+from torch._functorch import config as functorch_config
+from torch._inductor import config as inductor_config
 
 from aliasproof.ir.execution import ProgramFunction, as_graph
 from aliasproof.ir.program import Program
@@ -90,8 +92,6 @@ def compiled(
     A program is compiled without Dynamo, which costs 0.1 s and is a target of its own.
     """
     # Imported here: this takes two seconds, and other targets do not need it.
-    from torch._functorch import config as functorch_config  # noqa: PLC0415
-    from torch._inductor import config as inductor_config  # noqa: PLC0415
     from torch._inductor.compile_fx import compile_fx, compile_fx_inner  # noqa: PLC0415
 
     settings = {**CONFIG, **settings_of(tracing)}

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+from torch._inductor import config
 
 from aliasproof.ir.errors import UserError, did_you_mean
 from aliasproof.ir.execution import ProgramFunction
@@ -77,9 +78,6 @@ def _passes_by_name(name: str, written: str) -> dict[str, object]:
 
 def variant_of_setting(text: str) -> Variant:
     """The variant with a setting. Raises `UserError` if Inductor has no such setting or value."""
-    # Imported here: most names contain no setting.
-    from torch._inductor import config  # noqa: PLC0415
-
     name, _, written = text.partition("=")
     known = config.get_config_copy()
     if name not in known:

@@ -162,11 +162,10 @@ CONTRACT = replace(
 def build(function: Function, inputs: Sequence[torch.Tensor], tracing: Tracing = PLAIN) -> Build:
     """Lower for these inputs, and load the program."""
     from executorch.runtime import Runtime  # noqa: PLC0415
-    from torch.export import export as export_module  # noqa: PLC0415
 
     with warnings.catch_warnings():  # about each mutated buffer, and of torch.export itself
         warnings.simplefilter("ignore")
-        exported = export_module(FunctionModule(function), tuple(inputs))
+        exported = torch.export.export(FunctionModule(function), tuple(inputs))
         edge = _to_edge(exported)
         mutated = Mutated.of(edge.exported_program())
         # Before the next step, which changes the same graph.

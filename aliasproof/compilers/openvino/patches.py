@@ -89,7 +89,7 @@ def openvino_gap_guards(original: Callable[..., Any], graph: Any, **options: Any
 @changes_results
 def openvino_bfloat16_as_float16(inputs: Any, **options: Any) -> Callable[[Any], Any]:
     """A result has the dtype of the output of the model."""
-    from openvino.frontend.pytorch.torchdynamo import execute
+    from openvino.frontend.pytorch.torchdynamo import execute  # noqa: PLC0415 - may be missing
 
     ports = iter(execute.compiled_cache[options["partition_id"]].outputs)
 

@@ -50,13 +50,12 @@ CONTRACT = Contract(
 
 def build(function: Function, inputs: Sequence[torch.Tensor], *, decomposed: bool = True) -> Build:
     """Export the function with these inputs, import it, and compile it for the machine of TVM."""
-    from torch.export import export as exported  # noqa: PLC0415 - takes two seconds
     from tvm.relax.frontend.torch import from_exported_program  # noqa: PLC0415 - may not be there
 
     from aliasproof.compilers.relax.relax_graph import run_by_machine  # noqa: PLC0415
     from aliasproof.compilers.relax.relax_lines import require_dtype  # noqa: PLC0415 - imports TVM
 
-    program = exported(FunctionModule(function), tuple(inputs))
+    program = torch.export.export(FunctionModule(function), tuple(inputs))
     for value in tree_leaves([node.meta.get("val") for node in program.graph.nodes]):
         if isinstance(value, torch.Tensor):
             require_dtype(value.dtype)

@@ -17,8 +17,10 @@ from torch._functorch._aot_autograd.schemas import OutputType
 from torch._higher_order_ops import auto_functionalize
 from torch._ops import OpOverload
 from torch._subclasses.functional_tensor import FunctionalTensor, FunctionalTensorMode
+from torch.fx.passes.reinplace import _is_view_op
 from torch.utils._mode_utils import no_dispatch
 from torch.utils._pytree import tree_leaves
+from torch.utils.checkpoint import CheckpointPolicy
 
 from aliasproof.corpus.conditions import op_may_change_sizes
 from aliasproof.corpus.patching import Function, Patch, replaces, replaces_kernel
@@ -336,8 +338,6 @@ def recomputed_from_written(original: Function, joint: fx.GraphModule) -> Any:
     This is the fix of pytorch/pytorch#197039. Torch recomputes cheap results, and assumes that each
     input is the same in the backward pass.
     """
-    from torch.utils.checkpoint import CheckpointPolicy
-
     for write in joint.graph.find_nodes(op="call_function", target=aten.copy_.default):
         for reader in _readers(write.args[0]):
             reader.meta["recompute"] = CheckpointPolicy.MUST_SAVE
@@ -346,8 +346,6 @@ def recomputed_from_written(original: Function, joint: fx.GraphModule) -> Any:
 
 def _readers(node: fx.Node) -> Iterator[fx.Node]:
     """The calls that read the data of a tensor or of its views, and make a new tensor."""
-    from torch.fx.passes.reinplace import _is_view_op
-
     for use in node.users:
         if _is_view_op(use.target):
             yield from _readers(use)

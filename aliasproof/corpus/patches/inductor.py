@@ -8,6 +8,10 @@ from typing import Any
 
 import torch
 from torch import fx
+from torch._inductor import ir, lowering
+from torch._inductor.codegen import cpp
+from torch._inductor.scheduler import OutputNode
+from torch._inductor.virtualized import V
 from torch._ops import OpOverload
 from torch.utils._pytree import tree_leaves
 
@@ -22,8 +26,6 @@ def runs_in_eager(*ops: OpOverload) -> Callable[[Callable[..., bool]], Patch]:
 
     def lowered(op: OpOverload, condition: Callable[..., bool]) -> Patch:
         def lower(original: Any, *args: Any, **kwargs: Any) -> Any:
-            from torch._inductor import lowering
-
             if not condition(*args, **kwargs):
                 return original(*args, **kwargs)
             # As if Inductor had no lowering.
@@ -40,8 +42,6 @@ def _always(*args: Any, **kwargs: Any) -> bool:
 
 def traced_dtype() -> Any:
     """In the traced graph, the dtype of the operator that is being lowered."""
-    from torch._inductor.virtualized import V
-
     return V.graph.current_node.meta["val"].dtype
 
 
@@ -55,10 +55,8 @@ def read_after_custom_write(
     yet computed has no memory to read. Readers of operands that are not written become buffers,
     too, which changes no value.
     """
-    from torch._inductor.ir import is_storage_and_layout
-
     if isinstance(op, OpOverload) and op._schema.is_mutable and op.namespace != "aten":
-        for operand in filter(is_storage_and_layout, tree_leaves((args, kwargs))):
+        for operand in filter(ir.is_storage_and_layout, tree_leaves((args, kwargs))):
             for reader in graph.name_to_users[operand.get_name()]:
                 reader.realize()
     return original(graph, op, args, kwargs)
@@ -74,8 +72,6 @@ def foreach_operand_read_late(
     was written. Torch computes the readers of an operand first, but results of the same call are
     not yet among them.
     """
-    from torch._inductor import lowering
-
     for outplace, inplace in lowering.inplaceable_foreach_ops.items():
         if op is inplace:
             results = original(graph, outplace, args, kwargs)
@@ -98,8 +94,6 @@ def cat_input_written(original: Function, src: Any, dst: Any) -> Any:
     `ConcatKernel.realize_into` gives an operand the memory of its part of the result, even if the
     operand has other uses. A reinplaced write into either then changes the other.
     """
-    from torch._inductor import ir
-
     if _COPYING:
         return original(src, dst)
     _COPYING.append(True)
@@ -152,8 +146,6 @@ def index_read_while_written(
 
     Since pytorch/pytorch#139366, `index_put_impl_` does so for the values, but not for the indices.
     """
-    from torch._inductor import ir
-
     for index in indices:
         if isinstance(index, ir.TensorBox):
             index.realize()
@@ -197,9 +189,6 @@ def planned_over_output(original: Function, self: Any, lines: Any) -> Any:
     `MemoryPlanner` only checks whether an output has the name of the buffer. A view of another item
     size has its own name.
     """
-    from torch._inductor.scheduler import OutputNode
-    from torch._inductor.virtualized import V
-
     groups = original(self, lines)
     buffers = V.graph.scheduler.name_to_buf
     for group in self.buffer_groups:
@@ -219,8 +208,6 @@ def narrow_minimum() -> Iterator[None]:
     A vector register holds many of them, but a step only loads as many as it would of float32. The
     other lanes are zero, and the final reduction reads them.
     """
-    from torch._inductor.codegen import cpp
-
     before = list(cpp.VECTORIZABLE_DTYPES)
     cpp.VECTORIZABLE_DTYPES[:] = [dtype for dtype in before if dtype not in _NARROW]
     try:
@@ -270,8 +257,6 @@ def any_of_uint8(original: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
 
     The documentation of `torch.any` says uint8 for uint8. `reduce_any` returns bool.
     """
-    from torch._inductor import lowering
-
     return lowering.to_dtype(original(x, *args, **kwargs), traced_dtype())
 
 
@@ -286,8 +271,6 @@ def ldexp_dtype(original: Any, x: Any, exponent: Any) -> Any:
     `ldexp_lowering` takes the dtype of the first operand, and float32 if that is an integer or
     bool.
     """
-    from torch._inductor import lowering
-
     return original(lowering.to_dtype(x, traced_dtype()), exponent)
 
 
@@ -300,8 +283,6 @@ def view_of_replaced_buffer(
     `mutate_to` gives the tensor the buffer of the new value. Earlier views find their buffer
     through the tensor, so their readers depend on the write, which depends on them.
     """
-    from torch._inductor import ir
-
     box = changed.data if isinstance(changed, ir.TensorBox) else changed
     if isinstance(box, ir.StorageBox) and isinstance(box.data, ir.Buffer):
         ir.MutationLayoutSHOULDREMOVE.realize_into(value, box)
@@ -370,16 +351,11 @@ pool_index_of_nan = together(_not_decomposed, runs_in_eager(*_POOLS)(_always))
 @replaces(_LOWERINGS, keys=(torch.ops.prims.copy_strided.default,))
 def copy_strided_copies(original: Function, x: Any, stride: Any) -> Any:
     """A copy is a new tensor, also where the operand has these strides."""
-    from torch._inductor import lowering
-
     return original(lowering.clone(x), stride)
 
 
 @replaces(_LOWERINGS, keys=(torch.ops.prims.copy_strided.default,))
 def copy_strided_in_stride_order(original: Function, x: Any, stride: Any) -> Any:
     """A copy gets the order of the strides, and not its inverse, the fill order."""
-    from torch._inductor import ir
-    from torch._inductor.virtualized import V
-
     order = ir.get_stride_order(V.graph.sizevars.guarding_hints_or_throw(stride))
     return ir.ExternKernel.require_stride_order(x, order)

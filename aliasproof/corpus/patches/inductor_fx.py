@@ -1,7 +1,4 @@
-"""Patches of Inductor's passes over graphs.
-
-Inductor is imported in the functions: its import takes two seconds, and most bugs do not need it.
-"""
+"""Patches of Inductor's passes over graphs."""
 
 from __future__ import annotations
 
@@ -12,7 +9,11 @@ from typing import Any
 
 import torch
 from torch import fx
+from torch._inductor.fx_passes import reinplace
+from torch._inductor.fx_passes.post_grad import noop_registry
+from torch._inductor.fx_utils import get_node_storage
 from torch._ops import OpOverload
+from torch.fx.passes.reinplace import _is_view_op
 from torch.utils import _pytree as pytree
 
 from aliasproof.corpus.patching import PASSES, Function, Patch, replaces
@@ -33,8 +34,6 @@ def before_reinplacing(change: Callable[[fx.Graph], None]) -> Patch:
 
 def copy_operand(node: fx.Node, index: int, **kwargs: Any) -> None:
     """Give a call a copy of its operand with this index."""
-    from torch._inductor.fx_passes import reinplace
-
     operand: Any = node.args[index]
     with node.graph.inserting_before(node):
         if index == 0 and (scatters_by_strides(node) or _has_gaps(operand.meta["val"])):
@@ -56,8 +55,6 @@ def _has_gaps(value: torch.Tensor) -> bool:
 
 def scatters_by_strides(node: fx.Node) -> bool:
     """Whether this is a scatter by `as_strided`, in the form that Inductor gives to scatters."""
-    from torch._inductor.fx_passes import reinplace
-
     scatters = (reinplace._generalized_scatter, reinplace._inplace_generalized_scatter)
     views: Any = node.args[2] if node.target in scatters else ()
     return any(view.target is aten.as_strided.default for view in views)
@@ -65,8 +62,6 @@ def scatters_by_strides(node: fx.Node) -> bool:
 
 def copy_with_storage(node: fx.Node) -> fx.Node:
     """A copy of a tensor in a copy of its whole storage, so that its layout stays valid."""
-    from torch._inductor.fx_passes import reinplace
-
     value, graph, call = node.meta["val"], node.graph, reinplace.graph_call_function
     length = value.untyped_storage().nbytes() // value.itemsize
     storage = call(graph, aten.as_strided.default, node, [length], [1], 0)
@@ -78,8 +73,6 @@ def copy_with_storage(node: fx.Node) -> fx.Node:
 
 def reinplaceable(graph: fx.Graph) -> Iterator[tuple[Any, int]]:
     """The calls that Inductor may put in place, with the index of the operand to be written."""
-    from torch._inductor.fx_passes import reinplace
-
     for node in list(graph.nodes):
         op = reinplace.inplaceable_ops.get(node.target)
         if op is not None:
@@ -121,8 +114,6 @@ def as_strided_scatter_of_clone(original: Function, graph: fx.Graph, node: fx.No
 
     Torch clones the tensor: the clone starts at offset 0, without gaps.
     """
-    from torch._inductor.fx_passes import reinplace
-
     if node.target is reinplace._generalized_scatter and scatters_by_strides(node):
         copy_operand(node, 0)
         node.target = reinplace._inplace_generalized_scatter
@@ -135,9 +126,6 @@ def copy_of_written_input(original: Function, graph: fx.Graph) -> None:
 
     The pass treats an op as a no-op if its result equals its operand. It ignores later writes.
     """
-    from torch._inductor.fx_passes.post_grad import noop_registry
-    from torch._inductor.fx_utils import get_node_storage
-
     writes = graph.find_nodes(op="call_function", target=aten.copy_.default)
     written_storages = {get_node_storage(call.args[0]) for call in writes}
     restores = []
@@ -300,8 +288,6 @@ def _custom_results(graph: fx.Graph) -> Iterator[tuple[Any, fx.Node, int]]:
 
 def _uses(node: fx.Node) -> Iterator[fx.Node]:
     """The users of a tensor and of its views."""
-    from torch.fx.passes.reinplace import _is_view_op
-
     for use in node.users:
         yield use
         if _is_view_op(use.target):
@@ -341,12 +327,10 @@ def fused_scatters(original: Function, graph: fx.Graph) -> None:
 
     The pass turns that result into a view of the fused one, although both can be returned.
     """
-    from torch._inductor.fx_passes.reinplace import _SCATTER_OP_TO_VIEW
-
     for node in graph.nodes:
-        if node.target in _SCATTER_OP_TO_VIEW:
+        if node.target in reinplace._SCATTER_OP_TO_VIEW:
             inner = node.args[1]
-            if inner.target in _SCATTER_OP_TO_VIEW and len(inner.users) > 1:
+            if inner.target in reinplace._SCATTER_OP_TO_VIEW and len(inner.users) > 1:
                 copy_operand(node, 1)
     original(graph)
 
@@ -357,8 +341,6 @@ def inductor_operands(graph: fx.Graph) -> None:
 
     Torch 2.15 does not put such calls in place.
     """
-    from torch._inductor.fx_utils import get_node_storage
-
     for node, index in reinplaceable(graph):
         storage = get_node_storage(node.args[index])
         for place, argument in enumerate(node.args):
@@ -370,8 +352,6 @@ def inductor_operands(graph: fx.Graph) -> None:
 
 
 def _copy_operand(operand: fx.Node, *, before: fx.Node) -> fx.Node:
-    from torch._inductor.fx_passes import reinplace
-
     with before.graph.inserting_before(before):
         copy: fx.Node = reinplace.graph_call_function(before.graph, aten.clone.default, operand)
     return copy
@@ -384,8 +364,6 @@ def collapsed_copies(original: Function, graph: fx.Graph) -> None:
     Torch collects the returned storages before it removes anything. After the first copy is
     removed, the tensor itself is returned.
     """
-    from torch._inductor.fx_passes.post_grad import noop_registry
-
     restores = [
         hidden_from_noops(node)
         for node in graph.nodes

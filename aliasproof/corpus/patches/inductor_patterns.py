@@ -12,6 +12,7 @@ from unittest import mock
 
 import torch
 from torch import fx
+from torch._inductor.pattern_matcher import FailedMatch, PatternMatcherPass
 from torch._ops import OpOverload
 from torch.utils import _pytree as pytree
 
@@ -40,8 +41,6 @@ def attends_if(condition: Callable[[Any], bool]) -> Patch:
 def _patterns_narrowed(
     patterns: str, handlers: tuple[str, ...], condition: Callable[[Any], bool]
 ) -> Iterator[None]:
-    from torch._inductor.pattern_matcher import PatternMatcherPass
-
     of_module: Any = importlib.import_module(f"{PASSES}.{patterns}")
     of_module.lazy_init()
     kept = [it for it in vars(of_module).values() if isinstance(it, list | PatternMatcherPass)]
@@ -89,8 +88,6 @@ def cumsum_of_rows(match: Any) -> bool:
 @replaces("torch._inductor.pattern_matcher:_TargetArgsExpr._match")
 def pattern_keywords(original: Function, pattern: Any, node: Any, context: Any) -> Any:
     """A pattern does not match a call whose `alpha` or `dtype` is not the default."""
-    from torch._inductor.pattern_matcher import FailedMatch
-
     given = node.kwargs if isinstance(node, fx.Node) else {}
     for name, default in (("alpha", 1), ("dtype", None)):
         if name not in pattern.kwargs and given.get(name, default) != default:
