@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from aliasproof.oracles.verdict import (
     FROM_WORST,
-    Documented,
     PlaceNames,
     Report,
+    Reported,
     Verdict,
     Violation,
 )
@@ -62,7 +62,7 @@ class EagerResult:
 
 
 @dataclass(frozen=True, slots=True)
-class TargetResult:
+class TargetResult(Reported):
     """What the oracles report about one target, by the oracle's name.
 
     `after` is the target that this one builds on. `observation` is its run; None if nothing was
@@ -90,19 +90,9 @@ class TargetResult:
         return replace(self, observation=None, eager=None)
 
     @property
-    def violations(self) -> list[Violation]:
-        """All violations, the main one first."""
-        return [violation for report in self.reports.values() for violation in report.violations]
-
-    @property
     def violated(self) -> bool:
         """True if the target violates its contract in both of two runs."""
         return bool(self.violations)
-
-    @property
-    def documented(self) -> list[Documented]:
-        """All differences that the target documents, the main one first."""
-        return [documented for report in self.reports.values() for documented in report.documented]
 
     @property
     def notes(self) -> list[Violation]:

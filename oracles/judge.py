@@ -27,7 +27,7 @@ from aliasproof.oracles.equivalence import ValueHashes
 from aliasproof.oracles.observation import Observation
 from aliasproof.oracles.oracle import Needs, Oracle
 from aliasproof.oracles.stage_run import StageRun
-from aliasproof.oracles.verdict import Documented, Report, Violation, not_applicable
+from aliasproof.oracles.verdict import Report, Reported, not_applicable
 
 # The order decides which violation is the main one: the most visible symptom first. *errors* must
 # be the first: `judge` runs the others only if neither run raised. What code does to memory comes
@@ -67,20 +67,10 @@ def oracle_names(*, paths: bool, memory: bool) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
+class Judgement(Reported):
     """The report of each oracle, by the oracle's name."""
 
     reports: Mapping[str, Report]
-
-    @property
-    def violations(self) -> list[Violation]:
-        """All violations, the main one first."""
-        return [violation for report in self.reports.values() for violation in report.violations]
-
-    @property
-    def documented(self) -> list[Documented]:
-        """All differences from eager that the target documents, the main one first."""
-        return [documented for report in self.reports.values() for documented in report.documented]
 
 
 def judge(contract: Contract, eager: Observation, target: Observation, trace: Trace) -> Judgement:

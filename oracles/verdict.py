@@ -101,6 +101,23 @@ class Report:
         return (*self.violations, *(documented.difference for documented in self.documented))
 
 
+class Reported:
+    """A result with the report of each oracle, by the oracle's name."""
+
+    __slots__ = ()
+    reports: Mapping[str, Report]
+
+    @property
+    def violations(self) -> list[Violation]:
+        """All violations, the main one first."""
+        return [violation for report in self.reports.values() for violation in report.violations]
+
+    @property
+    def documented(self) -> list[Documented]:
+        """All differences from eager that the target documents, the main one first."""
+        return [documented for report in self.reports.values() for documented in report.documented]
+
+
 HOLDS = Report(Verdict.HOLDS)
 
 

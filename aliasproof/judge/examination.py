@@ -27,8 +27,8 @@ from aliasproof.oracles import equivalence
 from aliasproof.oracles.judge import EVERY_ORACLE, ON_GRAPHS, all_not_applicable
 from aliasproof.oracles.verdict import (
     ON_VALUES,
-    Documented,
     Report,
+    Reported,
     Verdict,
     Violation,
     in_both,
@@ -38,7 +38,7 @@ from aliasproof.targets.target import Target
 
 
 @dataclass(frozen=True, slots=True)
-class Examination:
+class Examination(Reported):
     """The verdicts on one case on one target.
 
     `reports` has the report of each oracle that judged, by its name. `trial` is None if the case
@@ -68,19 +68,9 @@ class Examination:
         return Symptom(self.at_fault.name, self.main.oracle, self.main.kind)
 
     @property
-    def violations(self) -> list[Violation]:
-        """All violations, the main one first."""
-        return [violation for report in self.reports.values() for violation in report.violations]
-
-    @property
     def suspected(self) -> list[Violation]:
         """Differences that would be violations if some input values showed them."""
         return [violation for report in self.reports.values() for violation in report.suspected]
-
-    @property
-    def documented(self) -> list[Documented]:
-        """All differences from eager that the target documents, the main one first."""
-        return [difference for report in self.reports.values() for difference in report.documented]
 
     @property
     def failed(self) -> bool:
