@@ -13,6 +13,7 @@ from aliasproof.oracles.check_result import Row
 from aliasproof.oracles.errors import message_of
 from aliasproof.oracles.observation import Observation
 from aliasproof.oracles.verdict import PlaceNames, rename_places
+from aliasproof.reports.console import shortened
 
 SHARED_STORAGE = "in one storage"
 OUTPUTS = "outputs"  # the row with all of them, where their numbers differ
@@ -116,8 +117,7 @@ def _error_text(error: Exception | None) -> str:
     if error is None:
         return "nothing"
     lines = message_of(error).strip().splitlines()
-    message = lines[0] if lines else ""
-    shown = message if len(message) <= LONGEST_MESSAGE else f"{message[: LONGEST_MESSAGE - 1]}…"
+    shown = shortened(lines[0], LONGEST_MESSAGE) if lines else ""
     return f"{type(error).__name__}: {shown}" if shown else type(error).__name__
 
 

@@ -208,16 +208,15 @@ def instead_of(
     source: str,
     home: str | type,
     *more_homes: str | type,
-    rule: str = "",
 ) -> Fault:
     """The wrong function replaces a function, method or property while the passes run.
 
     `name` is the name of the right one in its home. A home is a class, or the name of a module of
     `reference_pass`. Each module that imports a function has its own reference to it, so give all
-    modules in which the wrong one is to be called. It is also the `rule` of that name in `Rules`,
-    if one is given. Raises
-    `InternalError` if a home has no such name, if two homes mean different functions by it, or if
-    the wrong function takes other parameters than the right one.
+    modules in which the wrong one is to be called. It also replaces a rule in `Rules` that is the
+    right one, and has its name. Raises `InternalError` if a home has no such name, if two homes
+    mean different functions by it, or if the wrong function takes other parameters than the right
+    one.
     """
     # Not `getattr(reference_pass, home)`: the package has functions with the names of modules.
     owners = [
@@ -251,7 +250,7 @@ def instead_of(
                 stack.enter_context(mock.patch.object(owner, name, new))
             yield
 
-    changed: dict[str, Any] = {rule: wrong} if rule else {}
+    changed: dict[str, Any] = {name: wrong} if getattr(RULES, name, None) is right else {}
     return fault(wrong, source, Passes(rules=replace(RULES, **changed), within=replacement))
 
 

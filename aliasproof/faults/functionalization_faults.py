@@ -317,7 +317,6 @@ def reads_ignore_queued_writes(queued: int, value: fx.Node | None) -> bool:
     "overwrites",
     "overwrites of reference_pass/calls/operand_reads.py",
     "calls.operand_reads",
-    rule="overwrites",
 )
 def masked_write_counts_as_overwrite(op: OpOverload) -> bool:
     """A write through a mask or an index counts as an overwrite of all elements of its operand."""

@@ -119,10 +119,8 @@ class GluedCase:
         if run is None or run.error is not None:
             return []
         eager, trace = member.eager
-        for other, observation in self.parts(run):
-            if other is member:
-                return judge(target.contract, eager, observation, trace).violations
-        raise ValueError(f"program {member.index} is no member")
+        own = next(observation for other, observation in self.parts(run) if other is member)
+        return judge(target.contract, eager, own, trace).violations
 
     def first_wrong(self, target: Target, spent: Spent) -> Target | None:
         """The first earlier target that raises, or makes members share bytes; None if none does."""

@@ -245,7 +245,10 @@ def run_in_eager(program: Runnable, seconds: float = SECONDS) -> EagerRun:
 
 
 # Other values are compared by their text; values without text of their own, by their type.
-_NAMED = (torch.dtype, torch.device, torch.layout, torch.memory_format, enum.Enum, bytes, range)
+NAMED = (
+    *(torch.dtype, torch.device, torch.layout, torch.memory_format),
+    *(enum.Enum, bytes, range, slice),
+)
 _NOT_COMPARED = (torch.autograd.graph.Node, Iterator)  # a compiler makes others
 
 
@@ -265,7 +268,7 @@ def _leaves(left: Left, *, gradients: bool = True) -> Iterator[tuple[str, object
             elif isinstance(leaf, PLAIN):
                 yield path, leaf
             elif not callable(leaf) and not isinstance(leaf, _NOT_COMPARED):
-                yield path, str(leaf) if isinstance(leaf, _NAMED) else f"<{type(leaf).__name__}>"
+                yield path, str(leaf) if isinstance(leaf, NAMED) else f"<{type(leaf).__name__}>"
 
 
 @dataclass(slots=True)

@@ -6,7 +6,6 @@ globals, gradients. All of these are returned as well.
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -19,6 +18,7 @@ from aliasproof.eager.definedness_rules import Fill
 from aliasproof.ir.errors import UserError
 from aliasproof.ir.object_graph import NUMPY, NUMPY_NAME, PLAIN, leaves
 from aliasproof.ir.values import clone_inputs, has_bytes
+from aliasproof.judge.python_case import NAMED
 from aliasproof.targets.target import Function, UserRun
 from aliasproof.user_code.captured_tensors import (
     UNNAMED,
@@ -34,17 +34,6 @@ from aliasproof.user_code.captured_tensors import (
 from aliasproof.user_code.surroundings import Surroundings
 from aliasproof.user_code.user_file import CallArguments
 
-# Values of these types are compared as text.
-_NAMED = (
-    torch.dtype,
-    torch.device,
-    torch.layout,
-    torch.memory_format,
-    enum.Enum,
-    bytes,
-    range,
-    slice,
-)
 _GONE = "<removed>"
 NO_BACKWARD = (
     "the backward pass is not compared; the variant 'grad' of a target compares it (aot:grad)"
@@ -253,7 +242,7 @@ class Comparable:
             return self._mark(NUMPY_NAME)
         if isinstance(leaf, PLAIN):
             return leaf
-        if isinstance(leaf, _NAMED):
+        if isinstance(leaf, NAMED):
             return str(leaf)
         # Compilers replace iterators by another class, and this difference does not matter.
         return self._mark("iterator" if isinstance(leaf, Iterator) else type(leaf).__name__)

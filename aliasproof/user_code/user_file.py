@@ -26,7 +26,7 @@ from aliasproof.ir.python_program import CALLS
 from aliasproof.ir.serialization import loads
 from aliasproof.ir.stored_text import read_text
 from aliasproof.processes.isolation import step
-from aliasproof.reports.console import output_for_results
+from aliasproof.reports.console import output_for_results, shortened
 from aliasproof.targets.user_names import module_of
 from aliasproof.user_code.given_path import EXPORTED, PRINTED, STORED_GRAPH, FileNames, file_to_read
 
@@ -291,9 +291,7 @@ def raised_text(error: BaseException, path: Path | None) -> str:
     """Type and message of an exception in one line, and the line of the file that raised it."""
     frames = [] if path is None else traceback.extract_tb(error.__traceback__)
     lines = [it.lineno for it in frames if path and Path(it.filename).resolve() == path.resolve()]
-    message = " ".join(str(error).split())
-    if len(message) > LONGEST_MESSAGE:
-        message = f"{message[: LONGEST_MESSAGE - 1]}…"
+    message = shortened(" ".join(str(error).split()), LONGEST_MESSAGE)
     text = f"{type(error).__name__}: {message}" if message else type(error).__name__
     return f"{text} (line {lines[-1]})" if lines else text
 

@@ -10,15 +10,12 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from pathlib import Path
 from traceback import walk_tb
-
-import torch
 
 from aliasproof.ir.program import Program, names_in
 from aliasproof.ir.schemas import Facts, Kind, facts, resolve
 from aliasproof.judge.attribution import Symptom
-from aliasproof.judge.localization import FUNCTIONALIZATION
+from aliasproof.judge.localization import FUNCTIONALIZATION, inside_torch
 from aliasproof.oracles.verdict import ON_VALUES
 from aliasproof.targets.variants import folder_name
 
@@ -158,8 +155,6 @@ def signature(
 
 # --- the innermost frame in torch -----------------------------------------------------------------
 
-_TORCH = Path(torch.__file__).parent
-
 # Every operator passes through these files, so they do not identify the one that raised.
 _DISPATCH = (
     "_ops.py",
@@ -183,10 +178,9 @@ def innermost_frame(error: BaseException) -> str | None:
     """
     innermost = None
     for frame, _ in walk_tb(error.__traceback__):
-        path, name = Path(frame.f_code.co_filename), frame.f_code.co_name
-        if not path.is_relative_to(_TORCH):
+        inside, name = inside_torch(frame), frame.f_code.co_name
+        if not inside:
             innermost = None  # code that torch generates has no file, and calls operators
         elif name not in _CHECKS:
-            inside = path.relative_to(_TORCH).as_posix()
             innermost = None if inside.startswith(_DISPATCH) else f"{inside}: {name}"
     return innermost

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import ray
 from ray.exceptions import RayError, RayTaskError
@@ -34,13 +34,6 @@ POLL = 0.02  # seconds between two polls of the pool
 WAIT = 0.25
 
 
-class Exchanged(NamedTuple):
-    """The results of finished tasks, by number, and what happened to the workers."""
-
-    results: list[tuple[int, Result]]
-    notes: list[str]
-
-
 class ClusterNode:
     """An actor. It writes to a temporary folder of its node; only the driver writes the store.
 
@@ -50,20 +43,20 @@ class ClusterNode:
     def __init__(self, plan: Plan) -> None:
         # Workers are forked, and would first import the main module: Ray's takes a second.
         vars(sys.modules["__main__"]).pop("__file__", None)
-        self._notes: list[str] = []
         self._folder = Path(tempfile.mkdtemp(prefix="aliasproof-"))
-        self._workers = LocalWorkers.of(plan, RunFolder(self._folder), self._notes.append)
+        self._workers = LocalWorkers.of(plan, RunFolder(self._folder))
 
-    def exchange(self, tasks: Sequence[tuple[int, Work]]) -> Exchanged:
-        """Start tasks. Returns the results that exist, or that come within `WAIT` seconds."""
+    def exchange(self, tasks: Sequence[tuple[int, Work]]) -> list[tuple[int, Result]]:
+        """Start tasks. Returns the results that exist, or that come within `WAIT` seconds.
+
+        A result has the number of its task.
+        """
         for number, work in tasks:
             self._workers.start(number, work)
         end = time.monotonic() + WAIT
         while not (results := [*self._workers.finished()]) and time.monotonic() < end:
             self._workers.wait(POLL)
-        notes = [*self._notes]
-        self._notes.clear()
-        return Exchanged(results, notes)
+        return results
 
     def stop(self) -> None:
         """End the workers, and remove what they wrote."""
@@ -226,11 +219,10 @@ class ClusterWorkers:
         if self._refused and not (self._nodes or self._joining or self._losses.total()):
             raise UserError(f"the cluster has no node to use: {reasons}")
         if time.monotonic() - self._with_nodes > PATIENCE:
+            why = f": {reasons}" if reasons else ""
             raise UserError(
-                "the cluster has no node to use"
-                + (f": {reasons}" if reasons else "")
-                + "; what was"
-                " found is stored, and 'aliasproof fuzz --run DIR' goes on"
+                f"the cluster has no node to use{why}; what was found is stored, and 'aliasproof"
+                " fuzz --run DIR' goes on"
             )
 
     # --- tasks ---
@@ -240,22 +232,20 @@ class ClusterWorkers:
         if not ray.wait([node.reply], timeout=0)[0]:
             return []
         try:
-            answer: Exchanged = ray.get(node.reply)
+            results: list[tuple[int, Result]] = ray.get(node.reply)
         except RayError as error:
             self._lose(node, error)
             return []
         if not node.answered:
             node.answered = True
             self.note(f"node {node.name} joined (workers: {node.workers})")
-        for text in answer.notes:
-            self.note(f"node {node.name}: {text}")
-        for number, _ in answer.results:
+        for number, _ in results:
             del node.tasks[number]
         free = 2 * node.workers - len(node.tasks)  # per worker, one runs and one waits
         new = [self._waiting.pop() for _ in range(min(free, len(self._waiting)))]
         node.tasks.update(new)
         node.reply = node.actor.exchange.remote(new)
-        return answer.results
+        return results
 
 
 def _on(node: str) -> Any:

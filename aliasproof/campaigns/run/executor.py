@@ -193,8 +193,8 @@ class LocalWorkers:
     _waiting: WaitingTasks = field(default_factory=WaitingTasks)
 
     @classmethod
-    def of(cls, plan: Plan, folder: RunFolder, note: Callable[[str], None]) -> LocalWorkers:
-        """Workers for a plan. Processes start with the first task; `note` is not used."""
+    def of(cls, plan: Plan, folder: RunFolder, _: object = None) -> LocalWorkers:
+        """Workers for a plan. Processes start with the first task. They report nothing."""
         chosen = (folder.compiled_folder(), plan.targets, plan.device, plan.memory, plan.limit)
         # One process per isolated reduction: state left by an earlier task would be in its forks.
         isolating = start_pool(1, *chosen, renewal=1, timeout=ISOLATED_TIMEOUT)

@@ -7,7 +7,6 @@ findings in both languages, with the text of their scripts and issues.
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import sqlite3
 from collections import defaultdict
@@ -181,10 +180,9 @@ class RunContents:
 
 def read_contents(folder: Path) -> RunContents:
     """Read a run. Raises `UserError` if the folder has no run, has not begun, or is damaged."""
-    reader = RunReader.open(folder)
-    nowhere = EventLog(os.open(os.devnull, os.O_WRONLY))
-    with contextlib.closing(reader), contextlib.closing(nowhere):
+    with contextlib.closing(RunReader.open(folder)) as reader:
         view = reader.view()
+        nowhere = EventLog(-1)  # the store is only read
         store = Store(folder, nowhere, reader.connection)
         try:
             cases = tuple(_cases(store))

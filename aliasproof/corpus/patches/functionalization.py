@@ -107,7 +107,7 @@ def is_inverse_call(view: str) -> bool:
     """Whether the current call comes from `reverse` of this kind of view, such as 'expand'."""
     start, end = _code_of(view)
     frames = (ctypes.c_void_p * _MOST_FRAMES)()
-    count = _libc().backtrace(frames, _MOST_FRAMES)
+    count = _LIBC.backtrace(frames, _MOST_FRAMES)
     return any(start < (frames[index] or 0) <= end for index in range(count))
 
 
@@ -135,12 +135,8 @@ class _ElfSymbol(ctypes.Structure):
     )
 
 
+_LIBC = ctypes.CDLL(None)
 _RTLD_DL_SYMENT = 1  # dladdr1 returns the entry of the symbol, which has its size
-
-
-@functools.cache
-def _libc() -> ctypes.CDLL:
-    return ctypes.CDLL(None)
 
 
 @functools.cache
@@ -154,7 +150,7 @@ def _code_of(view: str) -> tuple[int, int]:
     start = ctypes.cast(library[name], ctypes.c_void_p).value
     assert start is not None
     symbol, entry = _Symbol(), ctypes.POINTER(_ElfSymbol)()
-    _libc().dladdr1(
+    _LIBC.dladdr1(
         ctypes.c_void_p(start), ctypes.byref(symbol), ctypes.byref(entry), _RTLD_DL_SYMENT
     )
     return start, start + int(entry.contents.size)
