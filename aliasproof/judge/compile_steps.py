@@ -17,6 +17,7 @@ import inspect
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from traceback import walk_stack
 from types import FrameType
 from typing import Any, NamedTuple, TypeAlias
 from unittest import mock
@@ -162,7 +163,8 @@ class PassWatch:
         complete = event == "return" or not self.versions
         if complete and text != self._last.get(names) and frame.f_code.co_name not in _OF_TARGETS:
             root = _root(graph, _first(returned), _first(variable))
-            part, name = part_and_pass(_with_callers(frame)) if event == "return" else CAPTURE
+            callers = (each for each, _ in walk_stack(frame))
+            part, name = part_and_pass(callers) if event == "return" else CAPTURE
             # Torch can write code that Python cannot parse, and a pass may leave calls in a wrong
             # order for a later pass to sort. Such a graph cannot run and is skipped: the next one
             # that can run stands for it.
@@ -225,19 +227,13 @@ def _is_of_the_function(graph: fx.Graph, caller: FrameType) -> bool:
     The placeholders of such a graph differ from those of the enclosing driver's graph.
     """
     expected = placeholders(graph)
-    for frame in _with_callers(caller.f_back):
+    for frame, _ in walk_stack(caller.f_back):
         driver = drivers().get(id(frame.f_code))
         if driver is not None:
             outer = _graph(frame.f_locals.get(driver.variable))
             if outer is None or placeholders(outer) != expected:
                 return False
     return True
-
-
-def _with_callers(frame: FrameType | None) -> Iterator[FrameType]:
-    while frame is not None:
-        yield frame
-        frame = frame.f_back
 
 
 def _after_pass(current: fx.Graph | None, returned: fx.Graph | None) -> fx.Graph | None:
@@ -308,8 +304,7 @@ def _text(graph: fx.Graph) -> _Text:
 
 
 # The graph that a step replaces.
-JOINT, SPLIT, FORWARD, BACKWARD = "joint", "split", "forward", "backward"
-REPLAYED = (JOINT, SPLIT, FORWARD, BACKWARD)
+REPLAYED = JOINT, SPLIT, FORWARD, BACKWARD = ("joint", "split", "forward", "backward")
 
 
 @contextlib.contextmanager
