@@ -1,18 +1,17 @@
 """The reference pass on every operator and module that PyTorch tests, in four modes.
 
 For each sample of `op_db` and `module_db`: in the dtypes of `DTYPES`, contiguous and transposed,
-and also the in-place form, if there is one. The modes are: only the passes; `torch.compile` for
-inference and for training; and symbolic sizes, at other sizes than traced.
-
-How to read a row: how many calls in a mode were *right* (bit for bit as eager: values, inputs
-afterwards, aliasing, sizes and strides), *wrong*, a *crash* (another error than `Refused`, or the
-end of the process), or *refused*. The other answers are not about the passes: eager itself
-*differs* from run to run; `aot_eager` differs *as* we do; the call is *undefined* in eager, is *not
-compiled* by Dynamo, *raises* in eager, or has results that are *not dense*.
+and also the in-place form, if there is one. The modes are: only the passes; as the backend of
+`torch.compile` without gradients, and with a backward pass; and symbolic sizes, at other sizes than
+traced.
 
 A sample becomes a `SampleCall`: a function of the tensors anywhere in its arguments; all other
-arguments are constants. Eager runs twice and the reference pass once, on equal inputs and with the
-same seed. The databases need the package expecttest, which torch does not depend on.
+arguments are constants. `check` judges it. How to read a row: how many calls in a mode were
+*right*, *wrong*, a *crash* (an error that no clause of the contract covers, or the end of the
+process), or differ as *documented*, which counts what the pass refuses. Of the others, a layer
+before the pass is at fault (*inherited*), or nothing was compared (*not judged*): eager raises,
+is undefined or differs from run to run, Dynamo compiles nothing, or a result is not dense. The
+databases need the package expecttest, which torch does not depend on.
 
 `--resume FILE` stores the results by operator, and continues where an earlier run stopped.
 """
@@ -24,41 +23,33 @@ import functools
 import itertools
 import json
 import random
-import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch._dynamo.backends.common import aot_autograd
-from torch._dynamo.backends.debugging import boxed_nop
-from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn.parameter import is_lazy
 from torch.utils import _pytree as pytree
 
 from aliasproof.campaigns.failure.codec import decoded, encoded
-from aliasproof.eager.definedness import Undefined
-from aliasproof.eager.trace import Trace
-from aliasproof.ir.errors import Rejected, UserError
-from aliasproof.ir.execution import SEED
+from aliasproof.checks.check import check
+from aliasproof.ir.errors import UserError
 from aliasproof.ir.values import clone_inputs
 from aliasproof.judge.trial import start_worker
-from aliasproof.oracles.contract import Contract
-from aliasproof.oracles.judge import judge
-from aliasproof.oracles.observation import Observation, observe, observe_eager
-from aliasproof.oracles.verdict import Violation
+from aliasproof.oracles.check_result import TargetResult
+from aliasproof.oracles.verdict import Verdict
 from aliasproof.processes.isolation import Limits, start_server, step
 from aliasproof.processes.outcome import Death, Raised, Returned
 from aliasproof.processes.pool import Pool, RemoteCall
 from aliasproof.reference_pass.backend import aliasproof
-from aliasproof.reference_pass.exceptions import Refused
-from aliasproof.reference_pass.pipeline import pipeline
-from aliasproof.targets import gradients
-from aliasproof.targets.target import Function
+from aliasproof.targets import reference
+from aliasproof.targets.registry import target as target_named
+from aliasproof.targets.target import Build, Function, Target
+from aliasproof.targets.user_targets import of_value
 from benchmarks.tables import Table
 
 DTYPES = (torch.float32, torch.int64, torch.complex64, torch.bool, torch.bfloat16)
@@ -71,21 +62,15 @@ _MOST_ELEMENTS = 20_000  # per sample; larger ones test the kernel and not the p
 class SampleCall:
     """A function of the tensors in the arguments of a call. It returns a tensor, or a list.
 
-    `name` is for people, `trains` says whether there are gradients. `constants` are the indices of
-    tensors that require none: the buffers of a module.
+    `name` is for people; `trained` are the indices of the tensors that require gradients.
     """
 
-    def __init__(
-        self,
-        name: str,
-        function: Callable[..., Any],
-        arguments: Any,
-        trains: bool,
-        constants: frozenset[int] = frozenset(),
-    ) -> None:
-        self.name, self.function, self.trains, self.constants = name, function, trains, constants
+    def __init__(self, name: str, function: Callable[..., Any], arguments: Any) -> None:
+        self.name, self.function = name, function
         self.leaves, self.spec = pytree.tree_flatten(arguments)
-        self.tensors = [leaf for leaf in self.leaves if isinstance(leaf, torch.Tensor)]
+        tensors = [leaf for leaf in self.leaves if isinstance(leaf, torch.Tensor)]
+        self.trained = [index for index, tensor in enumerate(tensors) if tensor.requires_grad]
+        self.tensors = [tensor.detach() for tensor in tensors]
 
     def __call__(self, *tensors: torch.Tensor) -> Any:
         given = iter(tensors)
@@ -156,18 +141,24 @@ def _is_for_the_sweep(tensors: Sequence[torch.Tensor]) -> bool:
 def _samples(info: Any, dtype: torch.dtype) -> Iterator[list[SampleCall]]:
     trains = info.supports_autograd and dtype in info.supported_backward_dtypes("cpu")
     in_place = info.get_inplace()
-    for number, sample in enumerate(info.sample_inputs("cpu", dtype, requires_grad=False)):
+    for number, sample in enumerate(info.sample_inputs("cpu", dtype, requires_grad=trains)):
         arguments = ((sample.input, *sample.args), sample.kwargs)
-        forms = [SampleCall(f"sample {number}", info.op, arguments, trains)]
+        forms = [SampleCall(f"sample {number}", info.op, arguments)]
         if in_place is not None and not sample.broadcasts_input:
-            trained = trains and info.supports_inplace_autograd
-            forms.append(SampleCall(f"sample {number} in place", in_place, arguments, trained))
+            written = functools.partial(_in_place, in_place)
+            forms.append(SampleCall(f"sample {number} in place", written, arguments))
         if _is_for_the_sweep(forms[0].tensors):
             yield forms
 
 
+def _in_place(function: Callable[..., Any], first: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+    """The call of an operator that writes its first argument, which may not be a leaf."""
+    return function(first.clone() if first.requires_grad else first, *args, **kwargs)
+
+
 def _modules(info: Any, dtype: torch.dtype) -> Iterator[list[SampleCall]]:
-    options = {"device": "cpu", "dtype": dtype, "requires_grad": False}
+    trains = dtype.is_floating_point or dtype.is_complex
+    options = {"device": "cpu", "dtype": dtype, "requires_grad": trains}
     for training in (True, False):
         inputs = info.module_inputs_func(info, training=training, **options)
         for number, sample in enumerate(inputs):
@@ -177,14 +168,11 @@ def _modules(info: Any, dtype: torch.dtype) -> Iterator[list[SampleCall]]:
             module = info.module_cls(*built.args, **built.kwargs).to(dtype).train(training)
             if any(map(is_lazy, module.parameters())):
                 module(*given.args, **given.kwargs)  # the module gets its parameters in a call
-            parameters = dict(module.named_parameters())
-            state = parameters | dict(module.named_buffers())
+            state = {**dict(module.named_parameters()), **dict(module.named_buffers())}
             call = SampleCall(
                 f"sample {number} in {'training' if training else 'eval'}",
                 functools.partial(torch.func.functional_call, module),
-                (({name: it.detach() for name, it in state.items()}, given.args, given.kwargs), {}),
-                True,
-                frozenset(range(len(parameters), len(state))),
+                ((state, given.args, given.kwargs), {}),
             )
             if _is_for_the_sweep(call.tensors):
                 yield [call]
@@ -218,10 +206,20 @@ def _resized(tensor: torch.Tensor, sizes: dict[int, int]) -> torch.Tensor:
     return repeated.contiguous() if in_order else _transposed(repeated)
 
 
+# --- one call -------------------------------------------------------------------------------------
+
 EAGER_STEP = "eager"  # a death in this step is not the fault of the passes
-Tensors = Sequence[torch.Tensor]
-# (function, sample inputs) -> the compiled function
-Compiler = Callable[[Function, Tensors], Function]
+_COMPILED: list[torch.fx.GraphModule] = []
+
+
+def backend(graph_module: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+    """The backend of the pass. It notes that Dynamo calls it."""
+    _COMPILED.append(graph_module)
+    return aliasproof(graph_module, inputs)
+
+
+# It refuses what the passes refuse; of a user's backend, nothing is documented.
+BACKEND = replace(of_value(backend), contract=reference.CONTRACT)
 
 
 class SweepAnswer(StrEnum):
@@ -230,13 +228,9 @@ class SweepAnswer(StrEnum):
     RIGHT = "right"
     WRONG = "wrong"
     CRASH = "crash"
-    REFUSED = "refused"
-    EAGER_DIFFERS = "eager differs"  # from itself, from run to run
-    LIKE_AOT_EAGER = "as aot_eager"  # or torch's own trace: it has the same differences from eager
-    UNDEFINED = "undefined"  # in eager
-    NOT_COMPILED = "not compiled"  # Dynamo runs the call in Python
-    EAGER_RAISES = "eager raises"
-    NOT_DENSE = "not dense"  # sparse or nested results
+    DOCUMENTED = "documented"
+    INHERITED = "inherited"
+    NOT_JUDGED = "not judged"
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,201 +241,100 @@ class Outcome:
     detail: str = ""
 
 
-# --- compilers ------------------------------------------------------------------------------------
-
-
-class _NotCompiledError(Exception):
-    """Dynamo has not called the backend."""
-
-
-def _directly(function: Function, sample: Tensors, sizes: Any = "fixed") -> Function:
-    return pipeline(function, *sample, sizes=sizes)
-
-
-def _by_dynamo(backend: Any, function: Function, sample: Tensors, *, dynamic: bool) -> Function:
-    torch._dynamo.reset()
-    calls: list[object] = []
-
-    def counting_backend(graph_module: torch.fx.GraphModule, inputs: list[Any]) -> Any:
-        calls.append(graph_module)
-        return torch._dynamo.lookup_backend(backend)(graph_module, inputs)
-
-    compiled = torch.compile(function, backend=counting_backend, dynamic=dynamic or None)
-
-    def run(*tensors: torch.Tensor) -> object:
-        result: object = compiled(*tensors)
-        if not calls:
-            raise _NotCompiledError
-        return result
-
-    if dynamic:
-        run(*sample)
-    return run
-
-
-def by(backend: Any, *, dynamic: bool = False) -> Compiler:
-    """`torch.compile` with this backend."""
-    return functools.partial(_by_dynamo, backend, dynamic=dynamic)
-
-
-def _trace_of_torch(function: Function, sample: Tensors) -> Function:
-    """Torch's own trace with symbolic sizes, without passes, made for the tensors that it runs on.
-
-    It is not made for the sample: a trace drops its guards, and may be wrong for other sizes.
-    """
-
-    def run(*tensors: torch.Tensor) -> object:
-        trace = make_fx(function, tracing_mode="symbolic", _allow_non_fake_inputs=True)
-        traced = trace(*clone_inputs(tensors))
-        torch.manual_seed(SEED)
-        return traced(*tensors)
-
-    return run
-
-
 @dataclass(frozen=True, slots=True)
 class Mode:
-    """A way to compile; `beside` are other ways, which show the bugs of torch itself.
+    """A way to compile. `trains`: a backward pass follows the call.
 
-    `trains`: inputs require gradients, and gradients are results. `resizes`: the graph runs on
-    inputs of other sizes than it was traced for.
+    `resizes`: the graph runs on inputs of other sizes than it was traced for. What a layer `before`
+    does wrong, too, is not the fault of the pass.
     """
 
     name: str
-    compiler: Compiler
-    beside: tuple[Compiler, ...]
+    target: Target
+    before: Target | None = None
     trains: bool = False
     resizes: bool = False
 
 
-# `aot_eager` with the options of our backend: the same graphs as the passes get.
-_AOT_GRAPHS = aot_autograd(fw_compiler=boxed_nop, keep_inference_input_mutations=True)
-
 MODES = (
-    Mode("direct", _directly, (by("aot_eager"),)),
-    Mode("inference", by(aliasproof), (by("aot_eager"),)),
-    Mode("training", by(aliasproof), (by(_AOT_GRAPHS),), trains=True),
+    Mode("direct", target_named("reference")),
+    Mode("inference", BACKEND),
+    Mode("training", BACKEND, trains=True),
     Mode(
         "symbolic sizes",
-        functools.partial(_directly, sizes="symbolic"),
-        # A trace of torch, too, since Dynamo runs some modules in Python.
-        (by("aot_eager", dynamic=True), _trace_of_torch),
+        target_named("reference:symbolic"),
+        target_named("functionalize:symbolic"),
         resizes=True,
     ),
 )
 
 
-# --- one call -------------------------------------------------------------------------------------
-
-
 def outcome(call: SampleCall, mode: Mode) -> Outcome | None:
     """The outcome of a call in a mode; None if the mode does not apply to it."""
-    if mode.trains and not call.trains:
+    if mode.trains and not call.trained:
         return None
-    result: Outcome | None = None
+    result = Outcome(SweepAnswer.NOT_JUDGED)
     others = at_other_sizes(call.tensors) if mode.resizes else ()
     for tensors in itertools.chain(others, [call.tensors]):
         result = _outcome_on(call, tensors, mode)
-        # Some sizes are invalid for the operator, and others are refused by the graph.
-        if result is None or result.answer not in (SweepAnswer.EAGER_RAISES, SweepAnswer.REFUSED):
+        # Some sizes are invalid for the operator, and others break the guards of the graph.
+        if result.answer not in (SweepAnswer.NOT_JUDGED, SweepAnswer.DOCUMENTED):
             break
     return result
 
 
-def _outcome_on(call: SampleCall, tensors: Tensors, mode: Mode) -> Outcome | None:
-    """The outcome on these tensors; the graph is traced for `call.tensors`."""
+def _outcome_on(call: SampleCall, tensors: Sequence[torch.Tensor], mode: Mode) -> Outcome:
+    """The outcome on these tensors; with `resizes`, the graph is traced for `call.tensors`."""
     step(EAGER_STEP)
-    function: Function = call
-    fresh: Callable[[], Tensors] = functools.partial(clone_inputs, tensors)
-    sample: Callable[[], Tensors] = functools.partial(clone_inputs, call.tensors)
-
-    def in_eager() -> Observation:
-        torch.manual_seed(SEED)
-        return observe(function, fresh())
-
-    def compiled_by(compiler: Compiler) -> Observation:
-        # Two sets of inputs, since a build may mutate the inputs that it traces with.
-        traced, inputs = sample(), fresh()
-
-        def build_and_run(*tensors: torch.Tensor) -> object:
-            compiled = _built(compiler, function, traced)
-            torch.manual_seed(SEED)
-            return compiled(*tensors)
-
-        return observe(build_and_run, inputs)
-
-    try:
-        if mode.trains:
-            function, fresh = gradients.conditions(call, fresh, None)
-            _, sample = gradients.conditions(call, sample, None)
-        eager = in_eager()
-        if eager.error is not None:
-            return Outcome(SweepAnswer.EAGER_RAISES, type(eager.error).__name__)
-        step(mode.name)
-        compiled = compiled_by(mode.compiler)
-        if (refused := refusal(compiled.error)) is not None:
-            return Outcome(SweepAnswer.REFUSED, _reason(str(refused)))
-        if isinstance(compiled.error, _NotCompiledError):
-            return Outcome(SweepAnswer.NOT_COMPILED)
-        violations = _violations(eager, compiled)
-        if not violations:
-            return Outcome(SweepAnswer.RIGHT)
-        shown = _evidence(violations[0], compiled.error)
-        if _violations(eager, in_eager()):
-            return Outcome(SweepAnswer.EAGER_DIFFERS, shown)
-        torch.manual_seed(SEED)
-        try:
-            observe_eager(function, fresh())
-        except Undefined as error:
-            return Outcome(SweepAnswer.UNDEFINED, _reason(str(error)))
-        step("aot_eager")
-        for compiler in mode.beside:
-            if _symptoms(violations) <= _symptoms(_violations(eager, compiled_by(compiler))):
-                return Outcome(SweepAnswer.LIKE_AOT_EAGER, shown)
-        answer = SweepAnswer.WRONG if compiled.error is None else SweepAnswer.CRASH
-        return Outcome(answer, shown)
-    except Rejected as error:
-        # The message is about preconditions if no input requires a gradient, else about results.
-        return None if "require gradients" in str(error) else Outcome(SweepAnswer.NOT_DENSE)
+    target = mode.target
+    if mode.resizes:
+        target = replace(target, build=functools.partial(_traced_for, call.tensors, target))
+    inputs = clone_inputs(tensors)
+    if mode.trains:
+        for index in call.trained:
+            inputs[index].requires_grad_()
+    _COMPILED.clear()
+    targets = [target] if mode.before is None else [target, mode.before]
+    found = check(call, tuple(inputs), targets, grad=mode.trains)
+    if found.eager.unjudged or found.eager.raised:
+        return Outcome(SweepAnswer.NOT_JUDGED, found.eager.unjudged or found.eager.raised or "")
+    if target is BACKEND and not _COMPILED:
+        return Outcome(SweepAnswer.NOT_JUDGED, "Dynamo compiles nothing")
+    # A backend has rows for later calls, too.
+    of_target = [row for row in found.results.values() if row.target.startswith(target.name)]
+    result = next((row for row in of_target if row.violations), of_target[0])
+    earlier = [row for row in found.results.values() if row not in of_target]
+    if result.violations and any(row.violations for row in earlier):
+        return Outcome(SweepAnswer.INHERITED)
+    return _answer(result)
 
 
-def _built(compiler: Compiler, function: Function, sample: Tensors) -> Function:
-    if not isinstance(function, gradients.WithGradients):
-        return compiler(function, sample)
-    with torch.enable_grad():
-        return gradients.WithGradients(compiler(function.function, sample))
+def _traced_for(
+    sample: Sequence[torch.Tensor],
+    target: Target,
+    function: Function,
+    inputs: Sequence[torch.Tensor],
+) -> Build:
+    """The build for the sample, in the dtypes of the inputs: `check` also runs it in float64."""
+    traced = zip(clone_inputs(sample), inputs, strict=True)
+    return target.build(function, [tensor.to(given.dtype) for tensor, given in traced])
 
 
-def _violations(eager: Observation, other: Observation) -> list[Violation]:
-    # An empty trace tolerates nothing, and an empty contract documents nothing.
-    return judge(Contract(), eager, other, Trace()).violations
-
-
-def _symptoms(violations: Sequence[Violation]) -> set[tuple[str, str]]:
-    # Two compilers may raise different messages.
-    return {
-        (it.oracle, "" if it.oracle == "errors" else f"{it.kind} {it.place}") for it in violations
-    }
-
-
-def refusal(error: BaseException | None) -> Refused | None:
-    """The refusal inside an error: Dynamo wraps what a backend raises."""
-    while error is not None and not isinstance(error, Refused):
-        error = error.__cause__ or error.__context__
-    return error
-
-
-def _reason(message: str) -> str:
-    """A message without the parts that differ from call to call, as the name of a reason."""
-    first = message.split("\n", 1)[0]
-    plain = re.sub(r"\[[^]]*\]|'[^']*'|%?\b\w+_\d+\b|\d+(\.\d+)?", "#", first)
-    return plain[:120]
-
-
-def _evidence(violation: Violation, error: BaseException | None) -> str:
-    evidence = ", ".join(f"{key} {value}" for key, value in violation.evidence.items())
-    text = f"{violation.oracle}: {violation.describe()}; {evidence}"
-    return " ".join((f"{text} {type(error).__name__}" if error is not None else text).split())[:400]
+def _answer(result: TargetResult) -> Outcome:
+    if result.violations:
+        first = result.violations[0]
+        evidence = ", ".join(f"{key} {value}" for key, value in first.evidence.items())
+        text = " ".join(f"{first.oracle}: {first.describe()}; {evidence}".split())[:400]
+        return Outcome(SweepAnswer.WRONG if first.silent else SweepAnswer.CRASH, text)
+    if result.inherits:
+        return Outcome(SweepAnswer.INHERITED)
+    if result.documented:
+        documented = result.documented[0]
+        return Outcome(SweepAnswer.DOCUMENTED, documented.limitation.name)
+    if result.verdict is Verdict.HOLDS and not result.untested:
+        return Outcome(SweepAnswer.RIGHT)
+    reasons = [result.untested, *(report.reason for report in result.reports.values())]
+    return Outcome(SweepAnswer.NOT_JUDGED, next(filter(None, reasons), ""))
 
 
 SAMPLES = 2  # per operator and dtype
@@ -455,13 +348,13 @@ _BAD = (SweepAnswer.WRONG, SweepAnswer.CRASH)
 class Swept:
     """The results of one operator or module.
 
-    `counts` is by mode and answer, `refused` by mode and reason. `shown` has one line per call that
-    was wrong, crashed or could not be compared.
+    `counts` is by mode and answer, `documented` by mode and clause. `shown` has one line per call
+    that was wrong, crashed or could not be compared.
     """
 
     subject: str
     counts: Counter[tuple[str, str]]
-    refused: Counter[tuple[str, str]]
+    documented: Counter[tuple[str, str]]
     shown: tuple[tuple[str, str], ...] = ()  # the answer, and the call with the evidence
 
     def line(self) -> str:
@@ -478,12 +371,12 @@ class SweepTable:
     swept: Sequence[Swept]
 
     def tables(self) -> list[Table]:
-        """The answers by mode, notes on wrong calls and crashes, and refusals by reason."""
+        """The answers by mode, notes on wrong calls and crashes, and documented ones by clause."""
         counts: Counter[tuple[str, str]] = Counter()
-        refused: Counter[tuple[str, str]] = Counter()
+        documented: Counter[tuple[str, str]] = Counter()
         for result in self.swept:
             counts.update(result.counts)
-            refused.update(result.refused)
+            documented.update(result.documented)
         rows = [
             (mode.name, *(str(counts[mode.name, answer]) for answer in SweepAnswer))
             for mode in MODES
@@ -495,7 +388,7 @@ class SweepTable:
             for answer, text in result.shown
             if answer in _BAD
         ]
-        reasons = [(reason, mode, str(count)) for (mode, reason), count in refused.most_common()]
+        reasons = [(reason, mode, str(count)) for (mode, reason), count in documented.most_common()]
         return [
             Table(
                 "sweep: the reference pass on op_db and module_db",
@@ -503,7 +396,7 @@ class SweepTable:
                 rows,
                 notes,
             ),
-            Table("sweep: refusals", ("reason", "mode", "calls"), reasons),
+            Table("sweep: documented", ("clause", "mode", "calls"), reasons),
         ]
 
 
@@ -545,13 +438,13 @@ def measure(
 
 def _swept(name: str, samples: int, pool: Pool) -> Swept:
     """All calls of one operator or module in all modes."""
-    counts, refused = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
+    counts, documented = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
     shown: list[tuple[str, str]] = []
     listed = pool.call(f"{MODULE}:listed_calls", name, samples)
     if not isinstance(listed, Returned):
         # Listing samples calls no pass, so an error is torch's, or of the sweep.
         text = f"{name}, its samples: {_failure_text(listed)}"
-        return Swept(name, counts, refused, ((SweepAnswer.EAGER_RAISES, text),))
+        return Swept(name, counts, documented, ((SweepAnswer.NOT_JUDGED, text),))
     for (dtype, index, called), layout, mode in itertools.product(listed.value, LAYOUTS, MODES):
         given = name, dtype, samples, index, layout, mode.name
         reply = pool.call(f"{MODULE}:call_outcome", *given)
@@ -559,18 +452,18 @@ def _swept(name: str, samples: int, pool: Pool) -> Swept:
             outcome = reply.value
         else:  # an error belongs to the sweep, since one of the passes is part of their outcome
             in_eager = isinstance(reply, Death) and reply.step == EAGER_STEP
-            answer = SweepAnswer.EAGER_RAISES if in_eager else SweepAnswer.CRASH
+            answer = SweepAnswer.NOT_JUDGED if in_eager else SweepAnswer.CRASH
             outcome = Outcome(answer, _failure_text(reply))
         if outcome is None:  # the mode does not apply to the call
             continue
         counts[mode.name, outcome.answer] += 1
-        if outcome.answer == SweepAnswer.REFUSED:
-            refused[mode.name, outcome.detail] += 1
-        elif outcome.answer not in (SweepAnswer.RIGHT, SweepAnswer.EAGER_RAISES):
+        if outcome.answer == SweepAnswer.DOCUMENTED:
+            documented[mode.name, outcome.detail] += 1
+        elif outcome.answer not in (SweepAnswer.RIGHT, SweepAnswer.NOT_JUDGED):
             sample = f"{name} {str(dtype).removeprefix('torch.')} {called}"
             text = f"{sample}, {layout}, {mode.name}: {outcome.detail}"
             shown.append((outcome.answer, text))
-    return Swept(name, counts, refused, tuple(shown))
+    return Swept(name, counts, documented, tuple(shown))
 
 
 # --- the process that runs calls ------------------------------------------------------------------

@@ -5,23 +5,27 @@ No call is wrong and none crashes. A pass that is wrong, crashes or refuses show
 
 import random
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
-from torch.fx.experimental.proxy_tensor import make_fx
+from torch import fx
 
 from aliasproof.ir.errors import UserError
-from aliasproof.ir.values import clone_inputs
 from aliasproof.processes.outcome import Death, Returned
 from aliasproof.processes.pool import Pool, RemoteCall
-from aliasproof.reference_pass import Refused, functionalize, reinplace
+from aliasproof.reference_pass import Refused, backend, functionalize, reinplace
+from aliasproof.targets.target import Build
 from benchmarks import sweep
 from benchmarks.sweep import (
+    BACKEND,
     EAGER_STEP,
     LAYOUTS,
     LIMITS,
     MODES,
+    Mode,
     Outcome,
     SampleCall,
     SweepAnswer,
@@ -37,6 +41,7 @@ from benchmarks.sweep import (
 pytest.importorskip("expecttest", reason="PyTorch's tests need it: make install")
 pytestmark = pytest.mark.filterwarnings("ignore")  # warnings of torch about odd samples
 SUBJECTS = 12
+DIRECT, INFERENCE, TRAINING, SYMBOLIC = MODES
 
 
 @pytest.fixture(autouse=True)
@@ -64,22 +69,17 @@ def test_no_call_of_a_sample_is_wrong_or_crashes():
 # --- it can fail ----------------------------------------------------------------------------------
 
 
-def call_of(function, *tensors):
-    return SampleCall("planted", function, (tensors, {}), trains=True)
-
-
-def answer_of(call, mode):
-    found = outcome(call, mode)
+def answer_of(function: Callable[..., Any], mode: Mode, *tensors: torch.Tensor) -> SweepAnswer:
+    found = outcome(SampleCall("planted", function, (tensors, {})), mode)
     assert found is not None
     return found.answer
 
 
-def planted(compiler, mode=MODES[0]):
-    return replace(mode, compiler=compiler)
+def planted(compiler: Callable[..., Any], mode: Mode = DIRECT) -> Mode:
+    def build(function: Callable[..., Any], inputs: Any) -> Build:
+        return Build(compiler(function, inputs), [], "planted")
 
-
-def without_conditions(function, sample):
-    return reinplace(functionalize(function, *sample), conditions=[])
+    return replace(mode, target=replace(mode.target, build=build))
 
 
 def raises(error):
@@ -92,45 +92,59 @@ def raises(error):
 @pytest.mark.parametrize(
     ("compiler", "answer"),
     [
-        (without_conditions, SweepAnswer.WRONG),  # it overwrites the input
-        (lambda function, sample: lambda x: (function(x) + 1e-7).clone(), SweepAnswer.WRONG),
+        # It overwrites the input.
+        (
+            lambda function, sample: reinplace(functionalize(function, *sample), conditions=[]),
+            SweepAnswer.WRONG,
+        ),
+        (lambda function, sample: lambda x: [function(x)[0] + 1e-3], SweepAnswer.WRONG),
         (lambda function, sample: lambda x: x, SweepAnswer.WRONG),
         (raises(KeyError("x")), SweepAnswer.CRASH),
-        (raises(Refused("no")), SweepAnswer.REFUSED),
+        (raises(Refused("a call cannot be traced")), SweepAnswer.CRASH),
     ],
+    ids=["in place", "inexact", "identity", "error", "not our refusal"],
 )
 def test_a_wrong_pass_shows(compiler, answer):
-    call = call_of(torch.exp, torch.zeros(3, 4))
-    assert outcome(call, MODES[0]) == Outcome(SweepAnswer.RIGHT)
-    assert answer_of(call, planted(compiler)) == answer
+    assert answer_of(torch.exp, DIRECT, torch.zeros(3, 4)) == SweepAnswer.RIGHT
+    assert answer_of(torch.exp, planted(compiler), torch.zeros(3, 4)) == answer
 
 
-def test_a_wrong_gradient_shows():
-    class Wrong(torch.autograd.Function):
-        @staticmethod
-        def forward(context, x):
-            return x.exp()
+def test_what_the_pass_refuses_is_documented_and_dynamo_splits_it():
+    def branches(x):
+        return x + 1 if x.sum() > 0 else x * 2
 
-        @staticmethod
-        def backward(context, gradient):
-            return gradient
+    assert answer_of(branches, DIRECT, torch.ones(3)) == SweepAnswer.DOCUMENTED
+    assert answer_of(branches, INFERENCE, torch.ones(3)) == SweepAnswer.RIGHT
 
-    call, training = call_of(torch.exp, torch.ones(3)), MODES[2]
-    assert answer_of(call, training) == SweepAnswer.RIGHT
-    wrong = planted(lambda function, sample: Wrong.apply, training)
-    assert answer_of(call, wrong) == SweepAnswer.WRONG
+
+def test_a_wrong_gradient_shows(monkeypatch):
+    inputs = torch.ones(3, requires_grad=True)
+    assert answer_of(torch.exp, TRAINING, inputs) == SweepAnswer.RIGHT
+    aliasproof = backend.aliasproof
+
+    def detaches(graph_module: fx.GraphModule, given: Any) -> Any:
+        compiled = aliasproof(graph_module, given)
+        return lambda *tensors: [it.detach().requires_grad_() for it in compiled(*tensors)]
+
+    monkeypatch.setattr(sweep, "aliasproof", detaches)
+    assert answer_of(torch.exp, TRAINING, inputs) == SweepAnswer.WRONG
 
 
 def test_symbolic_sizes_run_at_other_sizes_than_traced():
     def for_these_sizes(function, sample):
         return lambda x: torch.exp(x) if x.shape == sample[0].shape else x
 
-    call = call_of(torch.exp, torch.ones(3, 4))
-    assert answer_of(call, planted(for_these_sizes, MODES[3])) == SweepAnswer.WRONG
-    assert answer_of(call, planted(for_these_sizes)) == SweepAnswer.RIGHT
+    wrong, inputs = planted(for_these_sizes, SYMBOLIC), torch.ones(3, 4)
+    assert answer_of(torch.exp, SYMBOLIC, inputs) == SweepAnswer.RIGHT
+    assert answer_of(torch.exp, wrong, inputs) == SweepAnswer.WRONG
+    assert answer_of(torch.exp, planted(for_these_sizes), inputs) == SweepAnswer.RIGHT
+    # A layer before is wrong, too.
+    both = replace(wrong, before=replace(wrong.target, name="layer"))
+    both = replace(both, before=planted(lambda function, sample: lambda x: x).target)
+    assert answer_of(torch.exp, both, inputs) == SweepAnswer.INHERITED
 
 
-def test_what_eager_or_aot_eager_do_as_well_is_not_called_wrong():
+def test_what_was_not_compared_is_not_called_right():
     state = iter(range(100))
 
     def counts(x):
@@ -139,26 +153,11 @@ def test_what_eager_or_aot_eager_do_as_well_is_not_called_wrong():
     def undefined(x):
         return torch.empty(100_000) + x
 
-    one = torch.ones(1)
-    assert answer_of(call_of(counts, one), MODES[0]) == SweepAnswer.EAGER_DIFFERS
-    wrong = planted(lambda function, sample: lambda x: x)
-    assert answer_of(call_of(undefined, one), wrong) in (
-        SweepAnswer.UNDEFINED,
-        SweepAnswer.EAGER_DIFFERS,
-    )
-    both = replace(wrong, beside=(wrong.compiler,))
-    assert answer_of(call_of(torch.exp, one), both) == SweepAnswer.LIKE_AOT_EAGER
-
-
-def test_a_lost_guard_is_wrong_though_the_trace_of_torch_loses_it_too():
-    def branches(x):
-        return x + 1 if x.shape[0] > 4 else x * 2
-
-    def without_guards(function, sample):
-        return make_fx(function, tracing_mode="symbolic")(*clone_inputs(sample))
-
-    symbolic = replace(MODES[3], compiler=without_guards)
-    assert answer_of(call_of(branches, torch.ones(4) + 2), symbolic) == SweepAnswer.WRONG
+    for function in (counts, undefined):
+        assert answer_of(function, DIRECT, torch.ones(1)) == SweepAnswer.NOT_JUDGED
+    in_python = torch.compiler.disable(torch.exp)
+    assert answer_of(in_python, INFERENCE, torch.ones(1)) == SweepAnswer.NOT_JUDGED
+    assert INFERENCE.target is BACKEND
 
 
 # --- the process and the file ---------------------------------------------------------------------
@@ -177,7 +176,7 @@ def test_a_death_of_a_pass_is_a_crash_and_the_sweep_goes_on(monkeypatch):
     monkeypatch.setattr(Pool, "call", lambda *arguments: next(outcomes))
     found = sweep._swept("neg", 1, Pool(RemoteCall("", ""), LIMITS, 1))
     assert found.counts["direct", SweepAnswer.CRASH] == 1
-    assert found.counts["inference", SweepAnswer.EAGER_RAISES] == 1
+    assert found.counts["inference", SweepAnswer.NOT_JUDGED] == 1
     assert sum(found.counts.values()) == len(MODES) * len(LAYOUTS)
     table = SweepTable(1, [found]).tables()[0]
     assert any("signal 11" in note for note in table.notes)
@@ -203,9 +202,9 @@ def test_an_unknown_operator_is_named():
 def test_the_table_counts_answers_and_reasons():
     found = Swept(
         "neg",
-        Counter({("direct", "right"): 3, ("direct", "refused"): 2}),
-        Counter({("direct", "the function is data-dependent"): 2}),
+        Counter({("direct", "right"): 3, ("direct", "documented"): 2}),
+        Counter({("direct", "data-dependent call"): 2}),
     )
     answers, refusals = SweepTable(816, [found, found]).tables()
     assert answers.rows[0][:5] == ("direct", "6", "0", "0", "4")
-    assert refusals.rows == [("the function is data-dependent", "direct", "4")]
+    assert refusals.rows == [("data-dependent call", "direct", "4")]
