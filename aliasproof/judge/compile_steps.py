@@ -73,7 +73,7 @@ CAPTURE = ("Dynamo", "captured graph")  # what the first driver got
 # Functions that create a graph, and our wrappers of compilers: readable names for them.
 _MAKERS = {
     "_create_graph_and_save_traced_inputs": "functionalization",
-    "around_compiler": "the compiler of the backend",
+    "_compile_by_backend": "the compiler of the backend",
 }
 # Methods of an observer: they run the pass that the observer names.
 _OBSERVED = ("apply_graph_pass", "apply_gm_pass")
@@ -474,19 +474,21 @@ class SteppedFunction:
                 graph_compile,
                 pre_compile=self._pre_compile,
                 post_compile=self._post_compile,
-                _aot_stage2b_inference_compile=self._compiling(
-                    graph_compile._aot_stage2b_inference_compile
+                _aot_stage2b_inference_compile=functools.partial(
+                    self._compile_by_backend, graph_compile._aot_stage2b_inference_compile
                 ),
-                _partition_joint_graph_into_fw_bw=self._splitting(
-                    graph_compile._partition_joint_graph_into_fw_bw
+                _partition_joint_graph_into_fw_bw=functools.partial(
+                    self._note_halves, graph_compile._partition_joint_graph_into_fw_bw
                 ),
             ),
             mock.patch.multiple(
                 graph_capture,
-                fn_input_mutations_to_outputs=self._noting(
-                    graph_capture_wrappers.fn_input_mutations_to_outputs
+                fn_input_mutations_to_outputs=functools.partial(
+                    self._note_prepared, graph_capture_wrappers.fn_input_mutations_to_outputs
                 ),
-                _create_graph=self._tracing(graph_capture._create_graph),
+                _create_graph=functools.partial(
+                    self._trace_undecomposed, graph_capture._create_graph
+                ),
             ),
             mock.patch.object(
                 common.AotAutograd, "__call__", self._backend(common.AotAutograd.__call__)
@@ -529,18 +531,14 @@ class SteppedFunction:
             compiled = wrapper.post_compile(inner, config, runtime_metadata=runtime_metadata)
         return compiled, runtime_metadata
 
-    def _compiling(self, compile_graph: Callable[..., Any]) -> Callable[..., Any]:
-        def around_compiler(*args: Any, **kwargs: Any) -> Any:
-            return self._switch(GRAPH, compile_graph(*args, **kwargs))
+    def _compile_by_backend(
+        self, compile_graph: Callable[..., Any], *args: Any, **kwargs: Any
+    ) -> Any:
+        return self._switch(GRAPH, compile_graph(*args, **kwargs))
 
-        return around_compiler
-
-    def _noting(self, prepare: Callable[..., Any]) -> Callable[..., Any]:
-        def prepared(*args: Any, **kwargs: Any) -> Any:
-            self._before_functionalization = prepare(*args, **kwargs)
-            return self._before_functionalization
-
-        return prepared
+    def _note_prepared(self, prepare: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        self._before_functionalization = prepare(*args, **kwargs)
+        return self._before_functionalization
 
     def _backend(self, right: Callable[..., Any]) -> Callable[..., Any]:
         """A backend of Dynamo whose result takes the inputs of the captured graph."""
@@ -554,22 +552,16 @@ class SteppedFunction:
 
         return backend
 
-    def _splitting(self, split: Callable[..., Any]) -> Callable[..., Any]:
-        def halves(*args: Any, **kwargs: Any) -> Any:
-            forward, backward, *rest = split(*args, **kwargs)
-            # Passes change these graphs later.
-            self.halves = (copied(forward.graph, forward), copied(backward.graph, backward))
-            return forward, backward, *rest
+    def _note_halves(self, split: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        forward, backward, *rest = split(*args, **kwargs)
+        # Passes change these graphs later.
+        self.halves = (copied(forward.graph, forward), copied(backward.graph, backward))
+        return forward, backward, *rest
 
-        return halves
-
-    def _tracing(self, trace: Callable[..., Any]) -> Callable[..., Any]:
-        def traced(*args: Any, aot_config: Any) -> Any:
-            table = aot_config.decompositions or {}
-            kept = {op: rule for op, rule in table.items() if not self.undecomposed(op)}
-            return trace(*args, aot_config=dataclasses.replace(aot_config, decompositions=kept))
-
-        return traced
+    def _trace_undecomposed(self, trace: Callable[..., Any], *args: Any, aot_config: Any) -> Any:
+        table = aot_config.decompositions or {}
+        kept = {op: rule for op, rule in table.items() if not self.undecomposed(op)}
+        return trace(*args, aot_config=dataclasses.replace(aot_config, decompositions=kept))
 
     def _switch(self, layer: object, compiled: Callable[[list[Any]], Any]) -> Callable[..., Any]:
         """What a layer calls: the next layer, or the chosen step if that replaces it."""
