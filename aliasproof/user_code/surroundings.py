@@ -13,7 +13,7 @@ import functools
 import random
 import types
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeGuard
 
@@ -322,12 +322,7 @@ class Surroundings:
 
     def leaves(self) -> Iterator[tuple[str, object]]:
         """All leaves with their paths, those of the arguments first. All paths are distinct."""
-        taken: Counter[str] = Counter()
-        for name, value in self.roots():
-            for path, leaf in leaves(value, name):
-                # A global can have the name of an argument.
-                taken[path] += 1
-                yield (f"{path} ({taken[path]})" if taken[path] > 1 else path), leaf
+        return distinctly_named(it for name, root in self.roots() for it in leaves(root, name))
 
     def tensors(self) -> dict[int, tuple[str, torch.Tensor]]:
         """Each tensor object with its first path, by identity."""
@@ -366,6 +361,14 @@ class Surroundings:
             _clear(caches)
             for variable, value in zip(self.variables, before, strict=True):
                 variable.set(value)
+
+
+def distinctly_named(values: Iterable[tuple[str, object]]) -> Iterator[tuple[str, object]]:
+    """The values with distinct names: a global can have the name of an argument."""
+    taken: Counter[str] = Counter()
+    for name, value in values:
+        taken[name] += 1
+        yield (f"{name} ({taken[name]})" if taken[name] > 1 else name), value
 
 
 def _clear(caches: Sequence[functools._lru_cache_wrapper[Any]]) -> None:

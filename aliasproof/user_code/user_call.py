@@ -6,7 +6,6 @@ from the originals: leaves, results of autograd, views of one base, Parameters, 
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -21,7 +20,7 @@ from aliasproof.ir.values import clone_inputs
 from aliasproof.judge.python_case import Left
 from aliasproof.judge.rounding_control import widened
 from aliasproof.targets.target import Function
-from aliasproof.user_code.surroundings import Surroundings
+from aliasproof.user_code.surroundings import Surroundings, distinctly_named
 from aliasproof.user_code.user_file import CallArguments, not_comparable
 
 RETURNED, SECOND = "output", "second "  # names of the outputs of a call, and of a second call
@@ -68,10 +67,10 @@ class UserCall:
                 return [(RETURNED, returned), *copied.compared().roots(), *_sources(copies, names)]
 
             if self.differentiated:
-                then(dict(_named(left())))
+                then(dict(distinctly_named(left())))
             if more is None:
-                return dict(_named(left()))
-            self.between(dict(_named(left())))
+                return dict(distinctly_named(left()))
+            self.between(dict(distinctly_named(left())))
             again = given.for_second_call(more.made, memo)
             result = replace(again, function=function).call()
             state = {id(value) for value in memo.values()}
@@ -79,8 +78,8 @@ class UserCall:
             own = [(RETURNED, result), *inputs, *_sources(more, names)]
             second = [(f"{SECOND}{name}", value) for name, value in own]
             if self.differentiated:
-                then(dict(_named(second)))
-            return dict(_named([*left(), *second]))
+                then(dict(distinctly_named(second)))
+            return dict(distinctly_named([*left(), *second]))
 
     def widened(self) -> UserCall:
         return replace(self, wide=True)
@@ -90,14 +89,6 @@ def _sources(copies: Copies, names: Mapping[int, str]) -> Iterator[tuple[str, ob
     """The sources, whose gradients are those of the tensors that were computed from them."""
     for key, source in copies.sources.items():
         yield f"what {names.get(key, 'a base')} is made of", source
-
-
-def _named(roots: Sequence[tuple[str, object]]) -> Iterator[tuple[str, object]]:
-    """The roots with distinct names: a global can have the name of an argument."""
-    taken: Counter[str] = Counter()
-    for name, value in roots:
-        taken[name] += 1
-        yield (f"{name} ({taken[name]})" if taken[name] > 1 else name), value
 
 
 @dataclass(slots=True)
@@ -194,10 +185,11 @@ class GradientUse(ExitStack):
         self.calls_backward = self.seen = False
 
     def __enter__(self) -> Self:
+        apply: Any = torch.autograd.Function.apply
         for owner, name, noted in (
             (torch.autograd, "backward", self._noted(torch.autograd.backward)),
             (torch.autograd, "grad", self._noted(torch.autograd.grad)),
-            (torch.autograd.Function, "apply", self._applied()),
+            (torch.autograd.Function, "apply", classmethod(self._noted(apply.__func__))),
         ):
             self.enter_context(mock.patch.object(owner, name, noted))
         return self
@@ -209,12 +201,3 @@ class GradientUse(ExitStack):
             return call(*args, **kwargs)
 
         return run
-
-    def _applied(self) -> Any:
-        apply: Any = torch.autograd.Function.apply
-
-        def run(kind: Any, *args: Any, **kwargs: Any) -> Any:
-            self.seen = True
-            return apply.__func__(kind, *args, **kwargs)
-
-        return classmethod(run)
