@@ -119,7 +119,7 @@ class Reducer(Generic[T]):
       the same predicate reduces to the same result, with the same counts. That holds for each
       `evaluate`: grades are used in the order of the candidates, whichever thread computed them.
     - *Local minimum*. The result is a fixpoint: no candidate of any step is acceptable (unless
-      `most` ended the search). A smaller failing program can still exist.
+      `most` or `is_over` ended the search). A smaller failing program can still exist.
 
     The order of the checks makes it fast:
 
@@ -142,6 +142,7 @@ class Reducer(Generic[T]):
     evaluate: Evaluate[T] = one_by_one
     grade: int = 1
     best_grade: int = 1
+    is_over: Callable[[], bool] = lambda: False  # whether to take the smallest so far
     passes: dict[str, StepStatistics] = field(default_factory=dict)
     step: str = ""  # the step whose candidate was checked last
     _asked: set[T] = field(default_factory=set)
@@ -157,6 +158,9 @@ class Reducer(Generic[T]):
         """How many candidates became `current`."""
         return sum(spent.accepted for spent in self.passes.values())
 
+    def _is_at_end(self) -> bool:
+        return self.tried >= self.problem.most or self.is_over()
+
     def run(self) -> T:
         """Reduce to a fixpoint of all steps and return the result in its canonical form."""
         self._asked.add(self.problem.canonical(self.current))
@@ -170,7 +174,7 @@ class Reducer(Generic[T]):
                 self._fixate(group)
             if self.grade < self.best_grade:
                 self._next_success(self.problem.better, Place(0, 0), better=True)
-            if self.tried >= self.problem.most:
+            if self._is_at_end():
                 break
         return self.problem.canonical(self.current)
 
@@ -192,9 +196,9 @@ class Reducer(Generic[T]):
 
         If `better`, only a larger grade is accepted, and the candidate need not be smaller. Returns
         the place of the accepted one, and how many were checked. None at the end of the last step,
-        or if `most` candidates were checked.
+        or if the search is to end.
         """
-        if self.tried >= self.problem.most:
+        if self._is_at_end():
             return None
         before, since = self.tried, time.perf_counter()
         offers: deque[Offer[T]] = deque()
@@ -222,7 +226,7 @@ class Reducer(Generic[T]):
                     return offer.place, self.tried - before
                 if offer.change is not None:
                     self._rejected_changes.add(offer.change)
-                if self.tried >= self.problem.most:
+                if self._is_at_end():
                     return None
         return None
 

@@ -78,16 +78,21 @@ def test_a_reduction_stays_with_the_pass(program) -> None:
         assert Kept(symptom).grade(difference) == 1
 
 
-def test_a_finding_names_the_pass_at_fault(program) -> None:
+def test_a_finding_names_the_pass_at_fault(program, monkeypatch) -> None:
     drawn = program(
         "v0 = aten.neg.default(x0)\nv1 = aten.sub.Tensor(v0, x1)\nreturn v1, v0", (4,), (4,)
     )
     with config.patch(post_grad_custom_pre_pass=swap_operands):
         symptom = symptom_of(drawn, "inductor-fx")
         reduced = reduce_failure(Failure(symptom, drawn, seed=0))
+        monkeypatch.setattr(reduction, "SECONDS", 0)
+        early = reduce_failure(Failure(symptom, drawn, seed=0))
     assert reduced is not None
     assert len(reduced.program) == 1
     assert reduced.wrong_part == "post_grad: post_grad_custom_pre_pass (swap_operands)"
+    # Without time, the program as it was drawn is the finding.
+    assert early is not None
+    assert early.program == drawn
 
 
 @pytest.mark.parametrize("forks", [False, True])

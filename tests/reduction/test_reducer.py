@@ -239,11 +239,14 @@ def test_no_more_candidates_are_tried_than_allowed(noisy, most: int, answer: boo
         asked.append(program)
         return answer
 
-    problem = replace(PROGRAM, most=most)
-    job = Reducer(problem, noisy("    y = aten.neg.default(x2)"), predicate)
-    job.run()
-    assert len(asked) == job.tried <= most
-    assert answer or job.tried == most
+    start = noisy("    y = aten.neg.default(x2)")
+    by_count = Reducer(replace(PROGRAM, most=most), start, predicate)
+    until = Reducer(PROGRAM, start, predicate, is_over=lambda: len(asked) >= most)
+    for job in (by_count, until):
+        asked.clear()
+        job.run()
+        assert len(asked) == job.tried <= most
+        assert answer or job.tried == most
 
 
 def test_a_step_that_never_ends_is_stopped(two: Program) -> None:

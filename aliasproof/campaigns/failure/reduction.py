@@ -33,7 +33,7 @@ from aliasproof.judge.attribution import Symptom
 from aliasproof.judge.examination import examine, require_returned
 from aliasproof.judge.groups import GluedCase, Member, can_glue
 from aliasproof.judge.localization import first_wrong_pass
-from aliasproof.judge.trial import Case, Spent, Trial, run_eager, run_trial
+from aliasproof.judge.trial import Case, Spent, Trial, processor_seconds, run_eager, run_trial
 from aliasproof.judge.value_search import CAMPAIGN_BUDGET
 from aliasproof.oracles.judge import judge
 from aliasproof.oracles.verdict import ON_VALUES, Violation
@@ -116,6 +116,15 @@ HANG_LIMIT, LIMIT = 20.0, 60.0
 # How many candidates may hang. A count, not a time, so that equal reductions have equal results.
 MOST_HANGS = 25
 MOST_FRAMES = 5  # of the evidence of a death
+# Processor time after which a reduction takes the smallest program so far. Below the limit of a
+# call, and far above what all take but those of long programs through slow targets.
+SECONDS = 150.0
+
+
+def end_of_reduction() -> Callable[[], bool]:
+    """Whether `SECONDS` of processor time are over, counted from now."""
+    end = processor_seconds() + SECONDS
+    return lambda: processor_seconds() > end
 
 
 class EndedInFork(Exception):
@@ -252,6 +261,7 @@ def _reduce(
             partial(runner.grade, kept),
             evaluate_in_groups(kept.target) if glued else one_by_one,
             best_grade=len(kept.grades),
+            is_over=end_of_reduction(),
         )
         smallest = reducer.run()
         reduced = _failure_shown(failure, kept.grades[reducer.grade - 1], smallest, runner)

@@ -15,6 +15,7 @@ from aliasproof.campaigns.failure.recognition import recognised
 from aliasproof.campaigns.failure.reduction import (
     EndedInFork,
     Runner,
+    end_of_reduction,
     isolated_runner,
     reduce_failure,
     unreduced,
@@ -86,7 +87,6 @@ def as_drawn(failure: Any, reason: str) -> AnyFinding | None:
     return None if failure.language == PYTHON else unreduced(failure, reason)
 
 
-SECONDS = 150.0  # processor time for trying candidates, below the limit of a call
 OURS = "no bug of torch, but a mistake of aliasproof, or a program that depends on chance"
 
 
@@ -147,9 +147,8 @@ def reduced(
     fails = FailsAlike(symptom)
     if not fails(drawn):
         return None
-    end = processor_seconds() + SECONDS
     problem = replace(PYTHON_PROBLEM, most=most)
-    reducer = Reducer(problem, drawn, lambda it: processor_seconds() < end and fails(it))
+    reducer = Reducer(problem, drawn, fails, is_over=end_of_reduction())
     program = reducer.run()
     finding = shown_by(program, symptom.target)
     if finding is None:
