@@ -419,9 +419,6 @@ def test_untagged_operators_write_over_operands_with_the_same_bits(op):
             assert torch.equal(copies[at], overload(*args))
 
 
-# --- unused results -------------------------------------------------------------------------------
-
-
 # --- locations of results -------------------------------------------------------------------------
 
 
