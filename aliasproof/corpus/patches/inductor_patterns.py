@@ -180,6 +180,15 @@ def attention_scaled_by_zero(match: Any) -> bool:
 
 
 @narrows("joint_graph", "div_softmax_pattern", "mul_softmax_pattern")
+def softmax_over_all(match: Any) -> bool:
+    """The rewrite does not apply to `[]`, which means all dimensions.
+
+    Torch asks whether the factor is broadcast in each dimension of the list.
+    """
+    return bool(match.kwargs["dim"])
+
+
+@narrows("joint_graph", "div_softmax_pattern", "mul_softmax_pattern")
 def softmax_strides(match: Any) -> bool:
     """The rewrite applies only to results that are dense in the order of their dimensions."""
     return bool(match.output_node().meta["val"].is_contiguous())
@@ -201,12 +210,13 @@ def promoting_cat(match: Any) -> bool:
 def split_of_cat(match: Any) -> bool:
     """The rewrite applies only to operands that an op computes and the graph does not return.
 
-    It returns the operands, and the parts of a `cat` are views of a new tensor.
+    It returns the operands, and the parts of a `cat` are views of a new tensor. An operand that is
+    copied back into an input may later become that input.
     """
     return all(
         isinstance(operand.target, OpOverload)
         and facts(operand.target).kind is Kind.FUNCTIONAL
-        and not any(use.op == "output" for use in operand.users)
+        and not any(use.op == "output" or use.target is aten.copy_.default for use in operand.users)
         for operand in match.kwargs["input_"]
     )
 
