@@ -101,7 +101,7 @@ def start_server(preload: Sequence[str], *, by_fork: bool = False) -> None:
     With `by_fork`, the server is a fork: it also has the modules that this process has imported.
     """
     prepare_environment()
-    multiprocessing.set_forkserver_preload(list(preload))
+    multiprocessing.set_forkserver_preload([*preload, "aliasproof.processes.server_exit"])
     if len(os.fsencode(tempfile.gettempdir())) > _LONGEST_TEMPORARY:
         with mock.patch.object(tempfile, "tempdir", "/tmp"):  # noqa: S108 - a new folder in it
             util.get_temp_dir()  # cached by `util`

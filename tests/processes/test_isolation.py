@@ -19,7 +19,7 @@ from aliasproof.processes import isolation
 from aliasproof.processes.interrupts import sigint_deferred, sigint_ignored_by_children
 from aliasproof.processes.isolation import Isolated, Limits
 from aliasproof.processes.outcome import Frame, Returned
-from tests.subprocesses import python
+from tests.subprocesses import ROOT, python
 
 OTHER_CPU, NBYTES = "cpu:0", 1 << 28
 
@@ -62,6 +62,14 @@ def test_the_path_of_the_temporary_folder_can_be_longer_than_that_of_a_socket(tm
     folder.mkdir()
     served = python("-c", SERVED, TMPDIR=str(folder))
     assert (served.stdout.strip(), served.stderr) == (str(Returned(3)), "")
+
+
+def test_the_server_ends_without_cleanup_as_that_takes_a_second(tmp_path: Path) -> None:
+    """The run of the script includes the end of the server, which has its standard output."""
+    (tmp_path / "cleaned_up.py").write_text("import atexit; atexit.register(print, 'cleaned up')")
+    script = SERVED.replace("start_server([])", "start_server(['cleaned_up'])")
+    served = python("-c", script, cwd=tmp_path, PYTHONPATH=f"{tmp_path}:{ROOT}")
+    assert served.stdout.strip() == str(Returned(3))
 
 
 def test_workers_of_a_campaign_on_a_device_are_not_forked(tmp_path: Path) -> None:
