@@ -32,7 +32,6 @@ from aliasproof.judge.examination import examine
 from aliasproof.judge.python_case import PythonCase
 from aliasproof.targets.registry import backend_source
 from aliasproof.targets.registry import target as target_named
-from aliasproof.targets.target import Target
 from aliasproof.targets.user_names import grant
 from tests.campaigns.made_findings import finding_of
 from tests.short_programs import python_of
@@ -75,17 +74,6 @@ def test_names_and_numbers_do_not_change_a_signature():
     assert Finding.of(other, FINDING.target, more).identifier != FINDING.identifier
 
 
-TRAINED = """
-import torch
-
-def program(x, y):
-    x.sum().backward()
-
-def calls(program):
-    program(torch.ones(2).requires_grad_(), torch.ones(2).requires_grad_())
-"""
-
-
 def known(target: str, oracle: str, kind: str, *needs: str) -> PythonBug:
     symptom = (frozenset({oracle}), kind, frozenset(needs))
     return PythonBug("b", "", "", target, ("2.13",), *symptom, FINDING.program, layer="dynamo")
@@ -105,7 +93,8 @@ def test_a_gradient_that_is_new_is_that_of_a_known_bug_if_it_has_zeros():
     bug = known("aot-eager", "structure", "something is new: zeros", "backward")
     bug = replace(bug, sufficient="reason")
     new = replace(FINDING, oracle="structure", kind="something is new")
-    new = replace(new, program=PythonProgram(TRAINED), evidence={"zeros": True})
+    trained = python_of("x.sum().backward()", "torch.ones(2).requires_grad_()")
+    new = replace(new, program=trained, evidence={"zeros": True})
     assert is_of_bug(new, bug)
     assert not is_of_bug(replace(new, evidence={}), bug)
 
@@ -153,47 +142,23 @@ def test_every_script_is_python(oracle: str, place: str):
     compile(script(replace(FINDING, oracle=oracle, place=place)), "script", "exec")
 
 
-ZERO_GRADIENT = """
-import torch
-
-def program(x, norm):
-    norm.bias.detach().clamp_(max=2)
-    x.sum().backward()
-
-def calls(program):
-    norm = torch.nn.BatchNorm1d(2)
-    program(torch.ones(2).requires_grad_(), norm)
-    return locals()
-"""
-
-
 @pytest.mark.thorough
 def test_a_script_says_what_is_new_and_what_else_it_is():
-    new = replace(FINDING, oracle="structure", kind="something is new", place="norm.bias.grad")
-    new = replace(new, program=PythonProgram(ZERO_GRADIENT), evidence={"zeros": True})
+    cleared = "x.bias.detach().clamp_(max=2)\nx.weight.sum().backward()"
+    program = python_of(cleared, "torch.nn.BatchNorm1d(2)")
+    what = ("structure", "something is new", "x1.bias.grad")
+    new = finding_of(program, "aot-eager", *what, {"zeros": True})
     assert confirm_python(new).output.startswith("expected: False\nactual:   True\n")
     other = replace(new, kind="another type, or gradients")
     shown = "expected: ['NoneType', None, None]\nactual:   ['Tensor', False, True]\n"
     assert confirm_python(other).output.startswith(shown)
 
 
-UNFOLDED = """
-import torch
-
-def program(norm):
-    norm.running_var.unfold(0, 2, 1).fill_(2)
-
-def calls(program):
-    program(torch.nn.BatchNorm1d(2))
-    return locals()
-"""
-
-
 @pytest.mark.thorough
 def test_a_script_prints_what_a_backend_raised():
-    kind = "raises BackendCompilerFailed"
-    raised = replace(FINDING, oracle="errors", kind=kind, program=PythonProgram(UNFOLDED))
-    output = confirm_python(raised).output
+    program = python_of("x.running_var.unfold(0, 2, 1).fill_(2)", "torch.nn.BatchNorm1d(2)")
+    what = ("errors", "raises BackendCompilerFailed", "call")
+    output = confirm_python(finding_of(program, "aot-eager", *what)).output
     assert "BackendCompilerFailed: backend='aot_eager' raised: RuntimeError: While exec" in output
 
 
@@ -285,14 +250,16 @@ def test_programs_are_judged_by_number():
     assert judged.failures == []
 
 
-def test_a_mistake_of_ours_is_told(monkeypatch):
-    def fails(case: PythonCase, target: Target) -> None:
-        raise InternalError("the watch failed")
+def mistaken(*given: object) -> None:
+    """In place of a function: a mistake of ours."""
+    raise InternalError("ours")
 
-    monkeypatch.setattr(languages, "examine", fails)
+
+def test_a_mistake_of_ours_is_told(monkeypatch):
+    monkeypatch.setattr(languages, "examine", mistaken)
     judged = judge_programs(Shard(3, "identity", 2, python=0))
     assert judged.statistics.mistaken == 2
-    assert judged.mistakes == ["program 0: the watch failed", "program 1: the watch failed"]
+    assert judged.mistakes == ["program 0: ours", "program 1: ours"]
 
 
 def test_what_two_eager_runs_differ_in_is_a_mistake_of_ours(monkeypatch):
@@ -308,28 +275,17 @@ def test_what_two_eager_runs_differ_in_is_a_mistake_of_ours(monkeypatch):
 
 
 def test_a_mistake_of_ours_is_no_other_answer_to_what_a_line_is(monkeypatch):
-    def mistaken(*given: object) -> None:
-        raise InternalError("ours")
-
     monkeypatch.setattr(languages, "lift_program", mistaken)
     with pytest.raises(InternalError, match="ours"):
         straight_line(PythonProgram(WRONG))
     monkeypatch.undo()
-    monkeypatch.setattr(languages, "examine", lambda *given: Mistaken())
+    ended = SimpleNamespace(mistake=InternalError("ours"))  # an examination
+    monkeypatch.setattr(languages, "examine", lambda *given: ended)
     with pytest.raises(InternalError, match="ours"):
         named(FINDING)
 
 
-class Mistaken:
-    """An examination that ended in an internal error."""
-
-    mistake = InternalError("ours")
-
-
 def test_a_finding_without_a_name_is_kept(monkeypatch):
-    def mistaken(finding: Finding[PythonProgram]) -> None:
-        raise InternalError("ours")
-
     monkeypatch.setattr(languages, "named", mistaken)
     monkeypatch.setattr(languages, "reduced", lambda *given: FINDING)
     cause = Symptom("aot-eager", "values", "wrong value")
