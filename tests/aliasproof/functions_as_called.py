@@ -126,7 +126,6 @@ torch.manual_seed(0)
 model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
 sgd = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
 scheduler = torch.optim.lr_scheduler.StepLR(sgd, 1, 0.5)
-running = torch.zeros(3)
 
 RIGHT: list[tuple[Any, Callable[[], tuple[Any, ...]]]] = []
 
@@ -181,34 +180,24 @@ def double_backward(x: Tensor) -> Tensor:
     return (gradient**2).sum().detach()
 
 
-@right(lambda: x().requires_grad_())
-def written_result(x: Tensor) -> Tensor:
-    out = x * 2
-    out[1:].mul_(3)
-    out[0] = 0
-    return out
-
-
 @right(lambda: numbers() * 1)
 def written_input(h: Tensor) -> Tensor:
     h.mul_(2)
     return h.sum()
 
 
-@right(lambda: torch.randn(3))
-def running_sum(x: Tensor) -> Tensor:
-    running.add_(x)
-    return running * 2
+class Steps:
+    """State that each call reads and writes."""
+
+    number = 0
+    total = torch.zeros(2)
 
 
-class Counter:
-    calls = 0
-
-
-@right(numbers)
-def counted(x: Tensor) -> Tensor:
-    Counter.calls += 1
-    return x * Counter.calls
+@right(ones)
+def counts_steps(x: Tensor) -> Tensor:
+    Steps.number += 1
+    Steps.total.add_(x.detach())
+    return x * Steps.number + Steps.total
 
 
 @right(numbers)

@@ -88,21 +88,14 @@ def test_a_finding_of_hunt_is_bisected_by_its_layers(call, tmp_path: Path) -> No
 
 
 BRANCHES = """
-import torch
-
-def program(x):
-    y = torch.cond(x.sum() > 0, lambda x: x + 1, lambda x: x + 2, (x,))
-    x.expand(3, 4).zero_()
-    return y, x + 0
-
-def inputs():
-    return torch.arange(4.0)
+y = torch.cond(x.sum() > 0, lambda x: x + 1, lambda x: x + 2, (x,))
+x.expand(3, 4).zero_()
+return y, x + 0
 """
 
 
-def test_what_no_program_can_call_is_bisected_as_it_is_written(call, tmp_path: Path) -> None:
-    (tmp_path / "branches.py").write_text(BRANCHES)
-    found = call("bisect", tmp_path / "branches.py", "-t", "aot-eager")
+def test_what_no_program_can_call_is_bisected_as_it_is_written(call, write_program) -> None:
+    found = call("bisect", write_program(BRANCHES, "torch.arange(4.0)"), "-t", "aot-eager")
     assert found.code == 0, found.err
     assert "searched as it is written, since" in found.err
     assert "aot-eager is wrong first; the part at fault is AOTAutograd" in found.out

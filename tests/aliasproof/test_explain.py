@@ -164,33 +164,18 @@ def test_nothing_to_decide(call, write_program):
 
 
 @pytest.mark.parametrize(
-    ("text", "arguments", "parts"),
+    ("body", "parts"),
     [
-        (MUTATES, ["--function", "other"], ["mine.py defines no 'other'"]),
-        (
-            MUTATES.replace("x + 1", "x + torch.ones(7)"),
-            [],
-            ["mine.py: it cannot be traced: RuntimeError", "(line 5)"],
-        ),
-        (MUTATES.replace("x + 1", "1 / 0"), [], ["it cannot be traced: ZeroDivisionError"]),
-        (
-            MUTATES.replace("x.add_(1)", "raise SystemExit(4)"),
-            [],
-            ["mine.py: program calls sys.exit(4)"],
-        ),
-        (
-            MUTATES.replace("x + 1", "x + 1 if x.sum() > 0 else x - 1"),
-            [],
-            ["mine.py: the reference pass refuses it", "data-dependent"],
-        ),
+        ("return x + torch.ones(7)", ["it cannot be traced: RuntimeError", "(line 4)"]),
+        ("raise SystemExit(4)", ["program calls sys.exit(4)"]),
+        ("return x if x.sum() > 0 else -x", ["the reference pass refuses it", "data-dependent"]),
     ],
-    ids=["function", "sizes", "raises", "exits", "branches"],
+    ids=["sizes", "exits", "branches"],
 )
-def test_what_cannot_be_explained_is_bad_input(call, write, text, arguments, parts):
-    outcome = call("explain", write(text), *arguments)
-    assert (outcome.code, outcome.out) == (2, "")
-    assert outcome.err.count("\n") == 1
-    assert all(part in outcome.err for part in parts)
+def test_what_cannot_be_explained_is_bad_input(call, write_program, body, parts):
+    refusal = call("explain", write_program(body)).refusal
+    assert refusal.startswith("aliasproof: mine.py: ")
+    assert all(part in refusal for part in parts)
 
 
 @pytest.mark.parametrize("step", ["capture", "functionalize", "reinplace"])
@@ -199,37 +184,19 @@ def test_a_program_that_is_refused_is_bad_input(call, write, monkeypatch, step):
         raise Refused("a reason\nof two lines")
 
     monkeypatch.setattr(aliasproof.checks.explaining, step, refuse)
-    outcome = call("explain", write(MUTATES))
-    assert (outcome.code, outcome.out) == (2, "")
     refused = "the reference pass refuses it: a reason of two lines"
-    assert outcome.err == f"aliasproof: mine.py: {refused}\n"
+    assert call("explain", write(MUTATES)).refusal == f"aliasproof: mine.py: {refused}\n"
 
 
 # --- the text -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("function", "said"),
-    [
-        (
-            lambda x: x.mul(2),
-            (
-                "mul = aten.mul.Tensor\n  not in place because\n"
-                "    in place: (1b) not_an_input: x is memory"
-            ),
-        ),
-        (
-            lambda x: torch.add(x, torch.ones(4)),
-            (
-                "add = aten.add.Tensor\n  into an operand because all conditions hold\n"
-                "  refused before that\n    in place: (1b) not_an_input"
-            ),
-        ),
-    ],
-    ids=["it is kept", "it is in place in another way"],
-)
-def test_of_an_op_the_conditions_that_were_refused_are_said(function, said):
-    assert explain(function, [torch.ones(4)]).parts()["decisions"].startswith(said)
+def test_of_an_op_that_is_in_place_the_conditions_that_were_refused_before_are_said():
+    found = explain(lambda x: torch.add(x, torch.ones(4)), [torch.ones(4)])
+    assert found.parts()["decisions"].startswith(
+        "add = aten.add.Tensor\n  into an operand because all conditions hold\n"
+        "  refused before that\n    in place: (1b) not_an_input"
+    )
 
 
 def test_views_share_the_letter_of_their_base():

@@ -80,13 +80,7 @@ def test_a_new_baseline_lists_what_it_accepts_and_how_often_a_pass_did_something
     assert recorded.out.count("    aliasproof show gate/") == len(lines)
 
 
-RAISES = """
-def my_pass(graph_module):
-    raise RuntimeError("not written yet")
-"""
-
-
-RAISES_WITH = """
+RAISES_IF = """
 from pathlib import Path
 
 
@@ -94,6 +88,7 @@ def my_pass(graph_module):
     if Path({flag!r}).exists():
         raise RuntimeError("unfinished")
 """
+RAISES = RAISES_IF.format(flag="/")
 
 
 def test_a_pass_that_raises_is_two_lines_for_all_programs(call, tmp_path, few_programs):
@@ -101,10 +96,10 @@ def test_a_pass_that_raises_is_two_lines_for_all_programs(call, tmp_path, few_pr
     outcome = call("gate", "--target", "mine.py:my_pass")
     assert outcome.code == 1, outcome
     raised, command, of_python, _, last = outcome.out.splitlines()
-    assert raised.startswith("new: errors: raises RuntimeError: not written yet")
+    assert raised.startswith("new: errors: raises RuntimeError: unfinished")
     assert raised.endswith(" (2 programs)")
     assert "Still there" in call(*shlex.split(command)[1:]).out
-    assert "by RuntimeError: not written yet" in of_python
+    assert "by RuntimeError: unfinished" in of_python
     assert last == "3 programs, 3 changes, 3 new"
 
 
@@ -112,7 +107,7 @@ def test_what_is_gone_from_several_programs_is_one_line(call, tmp_path, few_prog
     flag = tmp_path / "broken"
     flag.touch()
     given = ("--target", "mine.py:my_pass", "--baseline", "b.json")
-    (tmp_path / "mine.py").write_text(RAISES_WITH.format(flag=str(flag)))
+    (tmp_path / "mine.py").write_text(RAISES_IF.format(flag=str(flag)))
     recorded = call("gate", *given)
     assert recorded.code == 0, recorded
     warning = "warning: exceptions in 3 programs that eager does not raise; b.json now accepts them"

@@ -58,23 +58,20 @@ DEADLY = {
     "os.abort()": "dies of signal 6 (SIGABRT)",
     "while True: pass": "hangs (no end after 5 s)",
     "ctypes.CDLL(None).pause()": "hangs (no end after 5 s)",
-    "open('fifo').read()": "hangs (no end after 5 s)",
+    "os.read(os.pipe()[0], 1)": "hangs (no end after 5 s)",
     "torch.ones(10**10)": "out of memory",
     ASSERTS: "loses its device (a CUDA kernel ends with: device-side assert)",
 }
 
 
 @pytest.mark.parametrize("code", DEADLY)
-def test_the_function_in_eager(check: Check, tmp_path: Path, monkeypatch, code: str) -> None:
-    monkeypatch.chdir(tmp_path)
-    os.mkfifo("fifo")
-    code = code.replace("'fifo'", repr(str(tmp_path / "fifo")))
+def test_the_function_in_eager(check: Check, code: str) -> None:
     with pytest.raises(UserError) as raised:
         check(f"{HEAD}def program(x):\n    {code}\n    return x\n{INPUTS}")
     message = str(raised.value)
     assert "program" in message
     assert "\n" not in message
-    assert DEADLY[code.replace(repr(str(tmp_path / "fifo")), "'fifo'")] in message
+    assert DEADLY[code] in message
     # Only an exit leaves no stack.
     assert "line 3" in message or "exit" in code or "ones" in code or code == ASSERTS
 

@@ -133,23 +133,10 @@ def test_what_only_a_call_with_gradients_shows_is_reduced_as_it_is_written(call,
     assert "in a function of a user" in (tmp_path / "found" / "issue.md").read_text()
 
 
-RAISING = """
-import torch
-
-def program(w):
-    a, b = w.split(2)
-    with torch.no_grad():
-        a.mul_(2)
-    return b
-
-def inputs():
-    return (torch.arange(4.0).requires_grad_(),)
-"""
-
-
-def test_a_target_that_is_no_backend_is_shown_through_one_that_has_its_layers(call, tmp_path: Path):
-    (tmp_path / "raising.py").write_text(RAISING)
-    done = call("minimize", "raising.py", "--target", "aot")
+def test_a_target_that_is_no_backend_is_shown_through_one_that_has_its_layers(call, write_program):
+    raising = "a, b = x.split(2)\nwith torch.no_grad():\n    a.mul_(2)\nreturn b"
+    file = write_program(raising, "torch.arange(4.0).requires_grad_()")
+    done = call("minimize", file, "--target", "aot")
     assert done.code == 0, done.err
     assert "target aot-eager, in 12 lines" in done.err
 

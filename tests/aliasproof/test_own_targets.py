@@ -88,44 +88,40 @@ def test_a_pass_that_changes_no_graph_is_said_to_be_untested(call, passes, op, u
     assert said == untested
 
 
-REUSING = """
-def mine(module, examples):
-    kept = [torch.zeros(3)]
+LATER = """
+def reuses_its_outputs(module, examples):
+    kept = []
 
     def run(x):
+        kept[:] = kept or [x.clone()]
         kept[0].copy_(module(x)[0])
         return kept
+
+    return run
+
+def keeps_its_first_inputs(module, examples):
+    kept = []
+
+    def run(*inputs):
+        kept.append([x.clone() for x in inputs])
+        return module(*kept[0])
 
     return run
 """
 
 
-def test_a_backend_that_reuses_outputs_is_wrong_where_they_are_used_later(call, passes):
-    (passes / "reuses.py").write_text(f"import torch\n{REUSING}")
-    (passes / "mine.py").write_text(
-        "import torch\n\ndef program(x):\n    return x * 2\n\n"
-        "def inputs():\n    return torch.ones(3)\n"
-    )
-    done = call("check", "mine.py", "--target", "reuses.py:mine", "--in-process")
+@pytest.mark.parametrize(
+    ("name", "variant"),
+    [("reuses_its_outputs", "kept-outputs"), ("keeps_its_first_inputs", "second-values")],
+)
+def test_a_backend_that_is_wrong_in_later_calls_is_called_twice(
+    call, passes, write_program, name, variant
+):
+    (passes / "later.py").write_text(LATER)
+    target = f"later.py:{name}"
+    done = call("check", write_program("return x * 2"), "--target", target, "--in-process")
     assert done.code == 1, done
-    assert (
-        "Wrong: reuses.py:mine:kept-outputs. Equal to eager: reuses.py:mine, reuses.py" in done.out
-    )
-
-
-def test_a_backend_that_keeps_its_first_inputs_is_wrong_for_other_values(call, passes):
-    (passes / "keeps.py").write_text(
-        "def mine(module, examples):\n    kept = []\n\n    def run(*inputs):\n"
-        "        kept.append([x.clone() for x in inputs])\n        return module(*kept[0])\n\n"
-        "    return run\n"
-    )
-    (passes / "mine.py").write_text(
-        "import torch\n\ndef program(x):\n    return x * 2\n\n"
-        "def inputs():\n    return torch.ones(3)\n"
-    )
-    done = call("check", "mine.py", "--target", "keeps.py:mine", "--in-process")
-    assert done.code == 1, done
-    assert "Wrong: keeps.py:mine:second-values. Equal to eager: keeps.py:mine, keeps" in done.out
+    assert f"Wrong: {target}:{variant}. Equal to eager: {target}, later.py" in done.out
 
 
 def test_what_a_backend_raises_is_shown_without_names_of_ours(call, passes):

@@ -256,10 +256,8 @@ def test_a_guard_in_fractions_is_an_assumption(large):
 
 
 @pytest.fixture
-def mine(tmp_path):
-    path = tmp_path / "mine.py"
-    path.write_text(HALVES)
-    return path
+def mine(write):
+    return write(HALVES)
 
 
 def test_the_command_prints_all_pairs_and_counts_them(call, mine):
@@ -316,14 +314,8 @@ def test_one_reason_for_all_pairs_is_said_once(call, mine):
 
 
 def test_it_is_said_if_no_size_is_a_symbol(call, write_program):
-    done = call(
-        "prove",
-        write_program("return x + 1", "torch.ones(1)"),
-        "--target",
-        "reference",
-        "--sizes",
-        "2:3",
-    )
+    path = write_program("return x + 1", "torch.ones(1)")
+    done = call("prove", path, "--target", "reference", "--sizes", "2:3")
     assert "no size became a symbol" in done.err
     assert "input 0 is [1]\n" in done.out
     assert " in range" not in done.out

@@ -119,15 +119,8 @@ def test_the_program_returns_what_the_function_returns(kind: str, tmp_path: Path
 
 
 def test_what_had_the_data_of_an_input_is_kept(tmp_path: Path) -> None:
-    text = """
-def program(x):
-    x.data.mul_(3)
-    x.data = x.data + 1
-
-def inputs():
-    return (torch.ones(2),)
-"""
-    left: Any = programs(tmp_path, text)[4].run()
+    text = "def program(x):\n    x.data.mul_(3)\n    x.data = x.data + 1\n"
+    left: Any = programs(tmp_path, text + INPUTS)[4].run()
     assert [it.tolist() for it in (left["x"], *left["kept"])] == [[4, 4], [3, 3]]
 
 
@@ -148,9 +141,7 @@ def inputs():
 
 def test_what_the_language_does_not_have_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no attribute '_version' in the language"):
-        programs(
-            tmp_path, "def program(x):\n    return x._version\ndef inputs():\n    return 1, \n"
-        )
+        programs(tmp_path, f"def program(x):\n    return x._version\n{INPUTS}")
 
 
 REDUCED = """import torch

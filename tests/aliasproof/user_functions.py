@@ -27,11 +27,6 @@ def swap(x: Tensor, y: Tensor) -> Tensor:
     return y + 0
 
 
-def slices(target: Tensor, source: Tensor) -> None:
-    target[0:, :] = source[0:, :]
-    source.add_(1)
-
-
 def keywords(x: Tensor, *rest: Tensor, scale: float = 1.0, **more: Tensor) -> dict[str, object]:
     total = more["b"] * scale
     for other in rest:
@@ -52,9 +47,6 @@ class Average:
         Average.shared.add_(x)
         self.mean.mul_(decay).add_(x, alpha=1 - decay)
         return self.mean / self.count + Average.shared
-
-    def __call__(self, x: Tensor) -> Tensor:
-        return self.update(x, 0.5)
 
 
 class Delayed(nn.Module):
@@ -202,18 +194,13 @@ class Slotted:
         return self.total + self.calls
 
 
-class Static:
+class Counted:
     calls = 0
 
     @classmethod
-    def named(cls, x: Tensor) -> Tensor:
+    def times(cls, x: Tensor) -> Tensor:
         cls.calls += 1
         return x * cls.calls
-
-    @staticmethod
-    def static(x: Tensor) -> Tensor:
-        Static.calls += 1
-        return x * Static.calls
 
 
 def lbfgs_step() -> Callable[[Tensor], Any]:
@@ -279,7 +266,6 @@ def sample(module: ModuleType, name: str) -> Given:
 
 GIVEN: dict[str, Given] = {
     "swap": (lambda: swap, lambda: (torch.zeros(3), x3())),
-    "slices": (lambda: slices, lambda: (torch.zeros(4, 3), rows())),
     "shared memory": (lambda: swap, lambda: tuple(rows().view(-1).unfold(0, 6, 3)[:2])),
     "one tensor twice": (lambda: swap, lambda: (x3(),) * 2),
     "keywords": (
@@ -289,7 +275,6 @@ GIVEN: dict[str, Given] = {
     "tree": sample(caches, "memoized_statistics"),
     "dataclass": sample(caches, "attend_with_cache"),
     "method": (lambda: Average().update, lambda: ((x3(),), {"decay": 0.5})),
-    "callable": (Average, x3),
     "partial": (lambda: functools.partial(swap, torch.zeros(3)), x3),
     "closure": (closure, x3),
     "globals": (lambda: uses_globals, x3),
@@ -311,9 +296,8 @@ GIVEN: dict[str, Given] = {
     "cached result": (lambda: cached_table, x3),
     "attribute of a function": (lambda: calls_itself, x3),
     "cycle": (lambda: Node().add, x3),
-    "slots": (Slotted, x3),
-    "class method": (lambda: Static.named, x3),
-    "static method": (lambda: Static.static, x3),
+    "callable with slots": (Slotted, x3),
+    "class method": (lambda: Counted.times, x3),
     "training step": sample(optimizers, "train_classifier"),
     "lazy": (Lazy, x3),
     "own derivative": sample(autograd, "fake_quantize"),
@@ -327,7 +311,7 @@ GIVEN: dict[str, Given] = {
 
 # Torch gets these wrong. A new copy into an input reads later writes (`copy-of-written-input` in
 # `aliasproof/corpus/bugs`); `0 + x` is x itself (`zero_plus_input`).
-WRONG = {kind: {"inductor-fx"} for kind in ("slices", "module", "module's method", "lazy")}
+WRONG = {kind: {"inductor-fx"} for kind in ("module", "module's method", "lazy")}
 if torch.__version__ < "2.15":
     WRONG["swap"] = {"inductor-fx"}
 WRONG["data"] = {"aot"}  # without Dynamo, AOTAutograd loses what is assigned to `.data`
