@@ -19,6 +19,9 @@ from aliasproof.reference_pass.pipeline import PipelineOptions
 from benchmarks.models import bytes_of, compiled_by
 from tests.reference_pass.graphs import calling
 
+# Dynamo warns about optimisers and suppressed refusals, and torch about its own `torch.jit.script`.
+pytestmark = pytest.mark.filterwarnings("ignore")
+
 Compile = Callable[[Callable[..., Any]], Callable[..., Any]]
 Steps = Callable[[Compile], Any]
 CALLS = 3  # the first one is special: it runs the graph before reinplacing
@@ -57,7 +60,6 @@ def to_compare(steps: Steps) -> Steps:
     return steps
 
 
-@pytest.mark.filterwarnings("ignore")  # warnings of Dynamo about untraced code in optimisers
 @pytest.mark.parametrize(
     ("kind", "options"),
     [
@@ -321,8 +323,6 @@ def test_a_storage_that_is_resized_is_refused():
 # --- forward mode, grad modes, and options --------------------------------------------------------
 
 
-# Torch compiles its formulas for forward mode by `torch.jit.script`.
-@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")
 @pytest.mark.parametrize(
     "function",
     [
@@ -362,8 +362,9 @@ def test_a_float_that_is_a_key_has_a_sign_also_at_zero():
         assert bool(result.signbit().any()) == (str(scale) == "-0.0")
 
 
-def test_gradients_that_the_function_enables_under_no_grad():
-    weight = torch.ones(2, requires_grad=True)
+@to_compare
+def gradients_that_the_function_enables_under_no_grad(compiled):
+    x, weight = torch.ones(2), torch.ones(2, requires_grad=True)
 
     def scaled(x):
         with torch.enable_grad():
@@ -375,9 +376,7 @@ def test_gradients_that_the_function_enables_under_no_grad():
             return torch.autograd.grad((x**2).sum(), x)[0]
 
     with torch.no_grad():
-        assert compiled(scaled)(torch.ones(2)).requires_grad
-        assert torch.equal(compiled(forces)(torch.ones(2)), torch.full((2,), 2.0))
-        assert not compiled(lambda x: weight * x)(torch.ones(2)).requires_grad
+        return compiled(scaled)(x), compiled(forces)(x), compiled(lambda x: weight * x)(x)
 
 
 def test_a_mode_is_for_inductor():
@@ -393,9 +392,6 @@ def test_an_option_that_does_not_exist_is_refused():
 
 
 # --- memory, in bytes of the allocator ------------------------------------------------------------
-
-
-pytestmark = pytest.mark.filterwarnings("ignore")  # warnings of Dynamo about optimisers
 
 
 def peak(scene: Any, backend: str) -> int:
@@ -568,7 +564,6 @@ def test_what_no_graph_of_storages_says_is_refused_while_compiling(function, rea
     assert torch.equal(before, torch.get_rng_state())
 
 
-@pytest.mark.filterwarnings("ignore")  # warnings of Dynamo about the refusal that it suppresses
 @pytest.mark.parametrize("dynamic", [None, True])
 def test_dynamo_falls_back_to_eager_where_the_passes_refuse(dynamic):
     with torch._dynamo.config.patch(suppress_errors=True):
@@ -578,7 +573,6 @@ def test_dynamo_falls_back_to_eager_where_the_passes_refuse(dynamic):
             assert torch.equal(quantized(x), quantizes(x))
 
 
-@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")  # imported by torch's jvp
 def test_a_trace_that_is_given_up_leaves_forward_mode_ad(caplog):
     """For the second size, the symbolic trace fails, and then a trace for that size follows."""
 
