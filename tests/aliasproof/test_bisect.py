@@ -1,12 +1,12 @@
 """`bisect`: the layers, the part at fault, the graph around it, versions of torch, bad input."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from aliasproof.campaigns.publish.replaying import FIXED, NOT_RUN, STILL, Replayed
+from aliasproof.campaigns.store.run_folder import write_finding
 from aliasproof.commands.bisect import first_wrong
 from aliasproof.corpus.bug_files import python_bugs
 from tests.campaigns.made_findings import finding_of
@@ -81,7 +81,7 @@ def test_a_pass_of_the_user_is_named_with_the_graph_around_it(call, tmp_path: Pa
 def test_a_finding_of_hunt_is_bisected_by_its_layers(call, tmp_path: Path) -> None:
     bug = python_bugs()["maximum_is_new"]
     finding = finding_of(bug.program, "dynamo", "values", "wrong value", "x")
-    (tmp_path / "finding.json").write_text(json.dumps(finding.to_json()))
+    write_finding(tmp_path, finding)
     found = call("bisect", tmp_path, "--json").json()
     assert [layer["state"] for layer in found["layers"]] == ["wrong"]
     assert found["pass"]["name"].startswith("Dynamo")

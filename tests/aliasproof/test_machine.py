@@ -1,6 +1,5 @@
 """What this machine lacks, or has left behind, costs one line; the rest works."""
 
-import json
 import os
 import subprocess
 import sys
@@ -9,10 +8,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from aliasproof.campaigns.store.run_folder import write_finding
 from aliasproof.commands.startup import use_own_compiler_cache
 from aliasproof.corpus.bug_files import known_bugs
 from aliasproof.ir.devices import on_device
-from aliasproof.ir.serialization import dumps
 from aliasproof.judge.examination import examine
 from aliasproof.judge.trial import Case
 from aliasproof.targets.registry import target
@@ -113,9 +112,7 @@ FINDING = finding_of(PROGRAM, *WHAT, identifier="aot-values-00000000")
 @pytest.fixture
 def finding(tmp_path):
     folder = tmp_path / "runs" / "one" / "findings" / "aot-values-00000000"
-    folder.mkdir(parents=True)
-    (folder / "program.json").write_text(dumps(PROGRAM))
-    (folder / "finding.json").write_text(json.dumps(FINDING.to_json()))
+    write_finding(folder, FINDING)
     return folder
 
 

@@ -1,6 +1,5 @@
 """Every command that a command prints works as printed, and so do all that these print."""
 
-import json
 import re
 import shlex
 import subprocess
@@ -129,8 +128,7 @@ def test_the_command_that_shows_a_finding_of_hunt_names_its_target(call, tmp_pat
     own = "my passes.py:doubled"
     finding = finding_of(python_of("return x + 1"), own, "values", "wrong value", "out1")
     folder = Path("my run") / "findings" / "found"
-    folder.mkdir(parents=True)
-    (folder / "finding.json").write_text(json.dumps(finding.to_json()))
+    write_finding(folder, finding)
     walk(call, (show_command(folder, own), 0))
 
 

@@ -260,15 +260,6 @@ def mine(write):
     return write(HALVES)
 
 
-def test_the_command_prints_all_pairs_and_counts_them(call, mine):
-    done = call("prove", mine, "--target", "aot")
-    assert done.code == 0
-    assert "input 0 is [n0, n1]; sizes from 1 to 64" in done.out
-    assert re.search(r"input 0, output 0 +proved +as in eager +\d", done.out)
-    assert re.search(r"output 0, output 1 +proved +different storages +\d", done.out)
-    assert done.out.splitlines()[-1] == "6 proved, 0 refuted, 0 unknown, 0 vacuous"
-
-
 def test_a_refutation_ends_in_exit_code_1_and_can_be_checked_by_hand(call, mine, planted):
     planted("careless", no_clones)
     done = call("prove", mine, "--target", "careless")

@@ -229,7 +229,7 @@ def test_a_finding_is_shown_and_replayed(tmp_path: Path, capsys):
     bugs = findings_of(tmp_path)
     assert [it.word for it in replay(bugs, [Path(sys.executable)])] == [STILL]
     gone = replace(FINDING, program=PythonProgram(WRONG.replace(".expand(3, 4)", "")))
-    (own / "finding.json").write_text(json.dumps(gone.to_json()))
+    write_finding(own, gone)
     show_finding(str(own), as_json=False)
     assert "Gone in torch" in capsys.readouterr().out
     bugs = findings_of(tmp_path)

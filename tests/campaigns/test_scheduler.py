@@ -86,12 +86,18 @@ def scheduler(
     return Scheduler(campaign, tasks), pool
 
 
+def filled(folder: Path, programs: int = 4, **more: Any) -> tuple[Scheduler, FakePool]:
+    """A scheduler that gave its workers the first shards."""
+    subject, pool = scheduler(folder, programs, **more)
+    subject.fill()
+    return subject, pool
+
+
 def after_a_shard(
     folder: Path, *failures: AnyFailure, programs: int = 4, **more: Any
 ) -> tuple[Scheduler, FakePool]:
     """A scheduler that took the first shard, which has these failures."""
-    subject, pool = scheduler(folder, programs, **more)
-    subject.fill()
+    subject, pool = filled(folder, programs, **more)
     pool.complete(0, *failures)
     subject.take()
     return subject, pool
@@ -147,8 +153,7 @@ def test_frequent_known_bugs_are_patched_in_later_shards(tmp_path: Path, workers
 
 
 def test_many_workers_wait_only_at_the_first_blocks(tmp_path: Path) -> None:
-    subject, pool = scheduler(tmp_path, 40 * BLOCK * PROGRAMS_PER_SHARD, workers=5 * BLOCK)
-    subject.fill()
+    subject, pool = filled(tmp_path, 40 * BLOCK * PROGRAMS_PER_SHARD, workers=5 * BLOCK)
     assert len(pool.scheduled) == 2 * BLOCK
     for number in range(10 * BLOCK):
         pool.complete(number)
@@ -175,8 +180,7 @@ def test_no_worker_waits_for_a_shard_that_takes_long(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("status", [-9, -15])
 def test_who_is_killed_from_outside_is_not_at_fault(tmp_path: Path, status: int) -> None:
-    subject, pool = scheduler(tmp_path, 4)
-    subject.fill()
+    subject, pool = filled(tmp_path)
     [shard] = pool.scheduled
     for _ in range(TRIES_IF_FROM_OUTSIDE - 1):
         assert dies(subject, pool, [2], status) is None
@@ -189,8 +193,7 @@ def test_who_is_killed_from_outside_is_not_at_fault(tmp_path: Path, status: int)
 
 @pytest.mark.parametrize("alone", [True, False])
 def test_after_a_death_in_a_group_programs_run_one_by_one(tmp_path: Path, alone: bool) -> None:
-    subject, pool = scheduler(tmp_path, 4)
-    subject.fill()
+    subject, pool = filled(tmp_path)
     [shard] = pool.scheduled
     assert dies(subject, pool, [1, 2, 3]) is None
     again = pool.scheduled[-1]
@@ -220,8 +223,7 @@ def test_a_worker_that_loses_its_device_ends_and_says_so(tmp_path: Path) -> None
     lose_device = mock.Mock(side_effect=DeviceLost("a kernel ends with: device-side assert"))
     end = outcome_here(lose_device)
     assert isinstance(end, Death)
-    subject, pool = scheduler(tmp_path, 4)
-    subject.fill()
+    subject, pool = filled(tmp_path)
     [shard] = pool.scheduled
     found = None
     for _ in range(TRIES):
@@ -237,8 +239,7 @@ def test_a_worker_that_loses_its_device_ends_and_says_so(tmp_path: Path) -> None
 
 
 def test_a_worker_that_dies_before_its_first_program_blames_none(tmp_path: Path) -> None:
-    subject, pool = scheduler(tmp_path, 4)
-    subject.fill()
+    subject, pool = filled(tmp_path)
     for _ in range(TRIES_IF_FROM_OUTSIDE):
         assert not subject.campaign.mistakes
         assert dies(subject, pool, []) is None
@@ -275,8 +276,7 @@ def test_a_campaign_judges_something_however_long_its_start_takes(tmp_path: Path
 
 
 def test_half_of_the_time_is_for_the_first_reduced_failure_of_each_kind(tmp_path: Path) -> None:
-    subject, pool = scheduler(tmp_path, 200, seconds=100.0)
-    subject.fill()
+    subject, pool = filled(tmp_path, 200, seconds=100.0)
     failures = [Failure(symptom, PROGRAM, 0) for symptom in (SYMPTOM, SYMPTOM, ERROR)]
     for number, found in enumerate((failures, [])):  # the second failure was reported already
         pool.complete(number, *found)
@@ -300,8 +300,7 @@ def test_half_of_the_time_is_for_the_first_reduced_failure_of_each_kind(tmp_path
 def test_a_worker_that_would_be_idle_draws_beside_reductions(
     reductions: int, tmp_path: Path
 ) -> None:
-    subject, pool = scheduler(tmp_path, 200, seconds=100.0, workers=2)
-    subject.fill()
+    subject, pool = filled(tmp_path, 200, seconds=100.0, workers=2)
     failures = [Failure(symptom, PROGRAM, 0) for symptom in (SYMPTOM, ERROR)[:reductions]]
     for number, work in enumerate(pool.scheduled):  # grows
         if isinstance(work, Shard):
@@ -317,8 +316,7 @@ def test_a_worker_that_would_be_idle_draws_beside_reductions(
 def test_a_slow_shard_hides_no_later_one_when_the_time_ends(
     passed: float, taken: int, tmp_path: Path
 ) -> None:
-    subject, pool = scheduler(tmp_path, 200, seconds=100.0, workers=2)
-    subject.fill()
+    subject, pool = filled(tmp_path, 200, seconds=100.0, workers=2)
     subject.started -= passed
     pool.complete(1, Failure(SYMPTOM, PROGRAM, 0, known="expand-inverse"))
     subject.take()
@@ -372,8 +370,7 @@ def test_a_second_failure_is_reduced_only_if_the_first_was_in_vain(
 
 
 def test_reductions_run_before_shards_that_wait(tmp_path: Path) -> None:
-    subject, pool = scheduler(tmp_path, 20 * PROGRAMS_PER_SHARD, workers=4)
-    subject.fill()
+    subject, pool = filled(tmp_path, 20 * PROGRAMS_PER_SHARD, workers=4)
     assert [shard.seed for shard in pool.scheduled] == [0, 1, 2, 3]
     for seed in (0, 1):
         pool.complete(seed, *[Failure(SYMPTOM, PROGRAM, 0)] * (1 - seed))
