@@ -201,11 +201,6 @@ def test_an_out_call_that_eager_refuses_is_refused_with_its_error():
 # --- calls that are not analysed ------------------------------------------------------------------
 
 
-def test_a_call_that_is_not_an_aten_operator_is_refused():
-    with pytest.raises(Refused, match="not an ATen operator"):
-        refuse_other_calls(graph_of((torch.add, X, 1)))
-
-
 def test_arithmetic_on_sizes_is_known_by_the_function_not_by_its_name():
     def sym_max(one: Any, other: Any) -> Any:
         return one.add_(other)

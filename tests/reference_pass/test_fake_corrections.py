@@ -146,18 +146,23 @@ def test_a_batch_norm_is_not_run_where_fakes_are_right():
         assert true_result(op, fakes, {}, value) is value
 
 
-def test_an_index_out_of_an_empty_tensor_is_for_eager_to_refuse():
-    with FakeTensorMode() as mode:
-        given = fakes_of(mode, (torch.ones(0, 3), [BESIDE]))
-        value = aten.index.Tensor(*given)
-        assert true_result(aten.index.Tensor, given, {}, value) is value
+META = torch.ones(4, 3, device="meta").t(), torch.ones(3, 1, device="meta")
 
 
-def test_a_mask_gives_a_data_dependent_size():
+@pytest.mark.parametrize(
+    ("op", "args"),
+    [
+        (aten.index.Tensor, (torch.ones(0, 3), [BESIDE])),  # out of range
+        (aten.index.Tensor, (GRID, [None, torch.ones(8, dtype=torch.bool)[::2]])),
+        (aten.copysign.Tensor, META),
+    ],
+    ids=["refused by eager", "of a size that depends on data", "on another device"],
+)
+def test_what_cannot_be_run_keeps_the_layout_of_fakes(op, args):
     with FakeTensorMode(shape_env=ShapeEnv()) as mode:
-        given = fakes_of(mode, (GRID, [None, torch.ones(8, dtype=torch.bool)[::2]]))
-        value = aten.index.Tensor(*given)
-        assert true_result(aten.index.Tensor, given, {}, value) is value
+        given = fakes_of(mode, args)
+        value = op(*given)
+        assert true_result(op, given, {}, value) is value
 
 
 def symbolic_fakes_of(mode: FakeTensorMode, *values: torch.Tensor) -> list[torch.Tensor]:
@@ -211,12 +216,6 @@ def test_a_number_that_is_a_symbol_has_its_current_value():
         value = aten.channel_shuffle.default(*given)
         value = true_result(aten.channel_shuffle.default, given, {}, value)
     assert layouts(value) == layouts(aten.channel_shuffle.default(shuffled, 2))
-
-
-def test_what_is_on_another_device_is_not_run():
-    given = (torch.ones(4, 3, device="meta").t(), torch.ones(3, 1, device="meta"))
-    value = aten.copysign.Tensor(*given)
-    assert true_result(aten.copysign.Tensor, given, {}, value) is value
 
 
 @pytest.mark.parametrize("form", ["upsample_nearest", "_upsample_nearest_exact"])
