@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +10,6 @@ import torch
 from torch import fx
 
 from aliasproof.campaigns.failure.finding import Finding
-from aliasproof.campaigns.publish.confirmation import Confirmation
 from aliasproof.campaigns.store.plan import Plan
 from aliasproof.campaigns.store.run_contents import read_contents, set_state
 from aliasproof.campaigns.store.run_folder import RunFolder, write_finding
@@ -32,9 +31,8 @@ from aliasproof.reports.side_by_side import SHARED
 from aliasproof.reports.storage_strips import strips_of_graph
 from aliasproof.targets.target import Build, Function
 from tests.campaigns.made_findings import finding_of
+from tests.campaigns.test_merging import SHOWN
 from tests.short_programs import known_bug, python_of
-
-SHOWN = asdict(Confirmation(True, "BUG: it", "exits 1"))
 
 
 @pytest.fixture
@@ -203,14 +201,11 @@ def test_a_hunt_is_reported_as_a_campaign_is(tmp_path):
     assert written.command == "hunt"
 
 
-def test_a_program_through_another_target_has_a_few_words(program) -> None:
+def test_a_program_through_another_target_has_a_few_words(program, adding_program) -> None:
     body = "v0 = aten.expand.default(x0, [3, 4])\naten.zero_.default(v0)\nreturn (x0,)"
     wrong = program(body, (4,))
     assert word_on(wrong, "identity") == "holds"
     assert word_on(wrong, "aot") == "wrong: values, inputs"
-
-
-def test_a_program_that_is_not_for_another_target_says_why(adding_program) -> None:
     assert word_on(adding_program, "eager-cuda").startswith("rejected: ")
 
 
