@@ -84,10 +84,9 @@ def test_what_differs_with_gradients_alone_is_reduced_with_them(
         path = tmp_path / "graph-0"
         StoredGraph(symbolic_trace(names["program"]), [names["inputs"]()]).write(path)
     done = call("minimize", path, "-t", "aot", "--json", "--workers", 1)
-    assert done.code == 0, done.err
+    found = done.json()
     reduced = "note: its calls differ with gradients alone: reduced through aot:grad"
     assert reduced in done.err.splitlines()
-    found = json.loads(done.out)
     assert found["instructions"] == {"before": 4, "after": 3}
     assert found["kept"]["target"] == "aot:grad"
     assert found["signature"] == "known-detached-view-replayed"
@@ -146,9 +145,7 @@ def test_what_other_values_show_is_reduced_with_them(call, write_program) -> Non
     checked = call("check", file, "-t", "inductor-fx")
     assert "Wrong: inductor-fx." in checked.out
     assert "Known bug: negative-zero - " in checked.out
-    done = call("minimize", file, "-t", "inductor-fx", "--json", "--workers", 1)
-    assert done.code == 0, done.err
-    found = json.loads(done.out)
+    found = call("minimize", file, "-t", "inductor-fx", "--json", "--workers", 1).json()
     assert found["kept"]["kind"] == "zero of the other sign"
     assert found["signature"] == "known-negative-zero"
 
@@ -381,12 +378,12 @@ def test_the_folder_has_what_a_campaign_writes(call, tmp_path, write_program, mo
     mine = write_program("x.expand(2).zero_()\nreturn x + 1", "torch.ones(())")
     folder = tmp_path / "made"
     done = call("minimize", mine, "-t", "aot", "--finding", folder, "--json", "--workers", 1)
-    assert done.code == 0, done.err
+    found = done.json()
     names = {path.name for path in folder.iterdir()}
     assert names == {"finding.json", "issue.md", "program.json", "reproducer.py"}
     assert "torch.compile(backend='aot_eager'): shows" in done.err
     finding = json.loads((folder / "finding.json").read_text())
-    assert finding["identifier"] == json.loads(done.out)["signature"]
+    assert finding["identifier"] == found["signature"]
     assert "aliasproof" not in (folder / "reproducer.py").read_text()
     assert "Describe the bug" in (folder / "issue.md").read_text()
     again = call("minimize", mine, "-t", "aot", "--finding", folder)
@@ -408,6 +405,5 @@ def test_an_exported_model_is_reduced(call, tmp_path: Path) -> None:
     program = torch.export.export(WritesThroughExpand(), (torch.ones(3),))
     torch.export.save(program, tmp_path / "model.pt2")
     done = call("minimize", tmp_path / "model.pt2", "-t", "aot", "--json", "--workers", 1)
-    assert done.code == 0, done.err
-    assert json.loads(done.out)["instructions"]["after"] == 2
+    assert done.json()["instructions"]["after"] == 2
     assert "sample inputs are pickled" in done.err

@@ -61,10 +61,9 @@ def test_a_campaign_finds_the_mistake_of_the_example(call, passes):
 
 
 def test_a_check_and_a_proof_take_it(call, passes):
-    checked = call("check", "mine.py", "--target", "passes.py:cleanup", "--json")
-    assert checked.code == 1, checked.err
-    targets = json.loads(checked.out)["targets"]
-    assert targets["passes.py:cleanup"]["oracles"]["inputs"]["verdict"] == "violated"
+    checked = call("check", "mine.py", "--target", "passes.py:cleanup", "--json").json(1)
+    oracles = checked["targets"]["passes.py:cleanup"]["oracles"]
+    assert oracles["inputs"]["verdict"] == "violated"
     proved = call("prove", "mine.py", "--target", "passes.py:cleanup")
     assert proved.code == 0, proved.err
     assert "1 proved, 0 refuted" in proved.out

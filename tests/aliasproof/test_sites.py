@@ -1,7 +1,6 @@
 """`aliasproof sites`: where torch may rewrite a program, and what programs fire there."""
 
 import contextlib
-import json
 import os
 import re
 import signal
@@ -45,11 +44,10 @@ from aliasproof.targets.user_names import grant
 
 def test_sites_of_a_few_programs(call):
     outcome = call("sites", "--programs", "8", "--target", "aot", "--json")
-    assert outcome.code == 0
+    found = outcome.json()
     assert outcome.err == (
         "note: running 8 programs, then reading the sites of torch: about a minute\n"
     )
-    found = json.loads(outcome.out)
     assert found["programs"] == 8
     assert len(found["sites"]) == len(all_sites())
     fired = {site["name"]: site["fired"] for site in found["sites"] if site["fired"]}
