@@ -62,11 +62,6 @@ def test_a_region_that_is_too_large_for_a_mask_is_decided_safely():
     assert not overlap(rows, Region(rows.end, (4,), (4,), 4))
 
 
-def test_regions_that_touch_do_not_overlap():
-    assert not overlap(Region(0, (4,), (4,), 4), Region(16, (4,), (4,), 4))
-    assert overlap(Region(0, (4,), (4,), 4), Region(15, (1,), (1,), 1))
-
-
 def test_symbolic_sizes_are_decided_for_all_of_them():
     tensor = symbolic(torch.ones(6, 4), ShapeEnv())
     whole = Region.of(tensor)
