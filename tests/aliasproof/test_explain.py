@@ -178,6 +178,11 @@ def test_what_cannot_be_explained_is_bad_input(call, write_program, body, parts)
     assert all(part in refusal for part in parts)
 
 
+def test_the_function_that_is_named_is_explained(call, write_program):
+    outcome = call("explain", write_program("return x"), "--function", "other")
+    assert "mine.py defines no 'other'" in outcome.refusal
+
+
 @pytest.mark.parametrize("step", ["capture", "functionalize", "reinplace"])
 def test_a_program_that_is_refused_is_bad_input(call, write, monkeypatch, step):
     def refuse(*args, **options):

@@ -3,6 +3,7 @@
 import functools
 import importlib
 import sys
+import types
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -142,6 +143,31 @@ def test_what_a_method_of_a_module_changes_is_put_back():
     found = check(WithHook(), torch.ones(2), ["aot-eager", "identity"])
     assert found.eager.unjudged is None
     judged_equal(found, "aot-eager", "identity")
+    assert STATE == {"calls": 0}
+
+
+def count(*_: object) -> int:
+    STATE["calls"] += 1
+    return STATE["calls"]
+
+
+@pytest.mark.parametrize("kind", [lambda method: method, staticmethod, classmethod, property])
+def test_what_a_method_of_an_object_changes_is_put_back(kind: Callable[..., Any]) -> None:
+    meter: Any = type("Meter", (), {"number": kind(count)})()
+
+    def function(x: torch.Tensor) -> Any:
+        return x * (meter.number if kind is property else meter.number())
+
+    found = check(function, torch.ones(2), ["identity"])
+    assert found.eager.unjudged is None
+    judged_equal(found, "identity")
+    assert STATE == {"calls": 0}
+
+
+def test_what_a_function_bound_to_an_object_changes_is_put_back() -> None:
+    bound = types.MethodType(lambda owner, x: x * count(), "owner")
+    found = check(bound, torch.ones(2), ["identity"])
+    assert found.eager.unjudged is None
     assert STATE == {"calls": 0}
 
 
