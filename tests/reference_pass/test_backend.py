@@ -84,13 +84,26 @@ def test_steps_of_optimisers(kind, options):
 
 
 @to_compare
-def training_steps_of_a_channels_last_model_with_batch_norm(compiled):
-    model = nn.Sequential(nn.Conv2d(2, 3, 1), nn.BatchNorm2d(3), nn.ReLU(inplace=True))
+def training_steps_of_a_model_with_batch_norm(compiled):
+    model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.ReLU(inplace=True))
     forward = compiled(model)
-    x = torch.ones(2, 2, 4, 4).to(memory_format=torch.channels_last)
-    results = [forward(x * torch.randn(4)) for _ in range(2)]
+    results = [forward(torch.randn(5, 4)) for _ in range(2)]
     sum(each.sum() for each in results).backward()
-    return results, list(model.buffers()), [each.grad for each in model.parameters()]
+    gradients = [each.grad for each in model.parameters()]
+    return (
+        [each.detach() for each in results],
+        [each.clone() for each in model.buffers()],
+        gradients,
+    )
+
+
+@to_compare
+def a_channels_last_activation_in_place(compiled):
+    model = nn.Sequential(nn.Conv2d(2, 3, 1), nn.BatchNorm2d(3), nn.ReLU(inplace=True))
+    x = torch.ones(2, 2, 4, 4).to(memory_format=torch.channels_last)
+    result = compiled(model)(x * torch.arange(4.0))
+    result.sum().backward()
+    return result, [each.grad for each in model.parameters()]
 
 
 @to_compare
