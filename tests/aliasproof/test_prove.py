@@ -8,9 +8,11 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
+from aliasproof.checks import proving
 from aliasproof.checks.proving import Range, prove_build, prove_function
 from aliasproof.ir.regions import Region, overlap
 from aliasproof.oracles.contract import Contract, Precondition
+from aliasproof.oracles.proofs import target_proofs
 from aliasproof.oracles.proofs.target_proofs import Answer, Covered
 from aliasproof.targets.target import Target
 from tests.oracles.proofs.sized_programs import even_arena, no_clones
@@ -213,22 +215,16 @@ def test_sizes_that_no_graph_is_for_are_vacuous():
     assert set(answers(found).values()) == {Answer.VACUOUS}
 
 
-def test_no_time_is_unknown():
-    def packed(x):
-        buffer = torch.empty(3 * x.numel())
-        return buffer[: x.numel()].view(x.shape), buffer[x.numel() :].view(2, *x.shape)
+def test_each_pair_gets_the_time_that_was_given(monkeypatch):
+    limits = []
 
-    def function(x):
-        return x + 1, torch.stack((x, x))
+    def noting(*given):
+        limits.append(given[-1])
+        return target_proofs.prove(*given)
 
-    def answer(limit):
-        found = prove_build(
-            function, [torch.ones(6, 4)], stand_in(), lambda *_: packed, limit=limit
-        )
-        return answers(found)["output 0", "output 1"]
-
-    assert answer(1e-3) is Answer.UNKNOWN
-    assert answer(10.0) is Answer.PROVED
+    monkeypatch.setattr(proving, "prove", noting)
+    prove_function(lambda x: x + 1, [torch.ones(2)], ["identity", "aot"], limit=0.25)
+    assert limits == [0.25, 0.25]
 
 
 def test_assumptions_are_written_as_python_has_them():
