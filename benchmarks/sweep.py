@@ -245,13 +245,12 @@ class Outcome:
 class Mode:
     """A way to compile. `trains`: a backward pass follows the call.
 
-    `resizes`: the graph runs on inputs of other sizes than it was traced for. What a layer `before`
-    does wrong, too, is not the fault of the pass.
+    `resizes`: the graph runs on inputs of other sizes than it was traced for. What the layer that
+    the target builds on does wrong in the same way is not the fault of the pass.
     """
 
     name: str
     target: Target
-    before: Target | None = None
     trains: bool = False
     resizes: bool = False
 
@@ -262,8 +261,7 @@ MODES = (
     Mode("training", BACKEND, trains=True),
     Mode(
         "symbolic sizes",
-        target_named("reference:symbolic"),
-        target_named("functionalize:symbolic"),
+        replace(target_named("reference:symbolic"), after=target_named("functionalize:symbolic")),
         resizes=True,
     ),
 )
@@ -294,7 +292,7 @@ def _outcome_on(call: SampleCall, tensors: Sequence[torch.Tensor], mode: Mode) -
         for index in call.trained:
             inputs[index].requires_grad_()
     _COMPILED.clear()
-    targets = [target] if mode.before is None else [target, mode.before]
+    targets = [*filter(None, (target.after if mode.resizes else None, target))]
     found = check(call, tuple(inputs), targets, grad=mode.trains)
     if found.eager.unjudged or found.eager.raised:
         return Outcome(SweepAnswer.NOT_JUDGED, found.eager.unjudged or found.eager.raised or "")
@@ -303,10 +301,7 @@ def _outcome_on(call: SampleCall, tensors: Sequence[torch.Tensor], mode: Mode) -
     # A backend has rows for later calls, too.
     of_target = [row for row in found.results.values() if row.target.startswith(target.name)]
     result = next((row for row in of_target if row.violations), of_target[0])
-    earlier = [row for row in found.results.values() if row not in of_target]
-    if result.violations and any(row.violations for row in earlier):
-        return Outcome(SweepAnswer.INHERITED)
-    return _answer(result)
+    return Outcome(SweepAnswer.INHERITED) if found.wrong_like(result) else _answer(result)
 
 
 def _traced_for(
@@ -451,7 +446,7 @@ def _swept(name: str, samples: int, pool: Pool) -> Swept:
         if isinstance(reply, Returned):
             outcome = reply.value
         else:  # an error belongs to the sweep, since one of the passes is part of their outcome
-            in_eager = isinstance(reply, Death) and reply.step == EAGER_STEP
+            in_eager = isinstance(reply, Death) and EAGER_STEP in reply.step
             answer = SweepAnswer.NOT_JUDGED if in_eager else SweepAnswer.CRASH
             outcome = Outcome(answer, _failure_text(reply))
         if outcome is None:  # the mode does not apply to the call
@@ -459,7 +454,7 @@ def _swept(name: str, samples: int, pool: Pool) -> Swept:
         counts[mode.name, outcome.answer] += 1
         if outcome.answer == SweepAnswer.DOCUMENTED:
             documented[mode.name, outcome.detail] += 1
-        elif outcome.answer not in (SweepAnswer.RIGHT, SweepAnswer.NOT_JUDGED):
+        elif outcome.answer != SweepAnswer.RIGHT:
             sample = f"{name} {str(dtype).removeprefix('torch.')} {called}"
             text = f"{sample}, {layout}, {mode.name}: {outcome.detail}"
             shown.append((outcome.answer, text))

@@ -139,9 +139,13 @@ def test_symbolic_sizes_run_at_other_sizes_than_traced():
     assert answer_of(torch.exp, wrong, inputs) == SweepAnswer.WRONG
     assert answer_of(torch.exp, planted(for_these_sizes), inputs) == SweepAnswer.RIGHT
     # A layer before is wrong, too.
-    both = replace(wrong, before=replace(wrong.target, name="layer"))
-    both = replace(both, before=planted(lambda function, sample: lambda x: x).target)
+    identity = planted(lambda function, sample: lambda x: x).target
+    both = replace(wrong, target=replace(wrong.target, after=replace(identity, name="layer")))
     assert answer_of(torch.exp, both, inputs) == SweepAnswer.INHERITED
+    # A layer that is wrong in another way is no excuse.
+    raising = planted(raises(KeyError("x"))).target
+    other = replace(wrong, target=replace(wrong.target, after=replace(raising, name="layer")))
+    assert answer_of(torch.exp, other, inputs) == SweepAnswer.WRONG
 
 
 def test_what_was_not_compared_is_not_called_right():
