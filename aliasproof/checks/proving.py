@@ -17,6 +17,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from aliasproof.checks.explaining import definedness_note
+from aliasproof.eager.definedness import why_unjudged
 from aliasproof.ir.devices import CPU, on_device
 from aliasproof.ir.errors import InternalError, Rejected, UserError
 from aliasproof.ir.execution import ProgramFunction
@@ -253,9 +254,8 @@ class _Proving:
             raise Rejected(f"refuted {at}, which are too large to run")
         try:
             eager, trace = observe_eager(self.function, self.inputs.at(sizes))
-        except Rejected as undefined:
-            why = f"where the program is undefined in eager: {undefined}"
-            raise Rejected(f"refuted {at}, {why}") from undefined
+        except Rejected as rejected:
+            raise Rejected(f"refuted {at}, where {why_unjudged(rejected)}") from rejected
         unmet = self.target.contract.unmet(trace)
         # The assumptions are about sizes. A precondition of the contract is about the run.
         if unmet is not None:

@@ -19,6 +19,7 @@ from aliasproof.campaigns.publish.publisher import script_of
 from aliasproof.campaigns.store.run_folder import locate, read_finding
 from aliasproof.campaigns.store.run_lock import KINDS
 from aliasproof.corpus.bug_files import all_bugs
+from aliasproof.eager.definedness import why_unjudged
 from aliasproof.ir.devices import require_device
 from aliasproof.ir.eager_call import EagerCall, tensors_in
 from aliasproof.ir.errors import Rejected, UserError
@@ -202,7 +203,7 @@ def status_of(stored: AnyFinding, examination: Examination) -> Status:
     if examination.rejected is not None:
         return Status(
             "not judged",
-            f"Not judged {here}: the program is undefined in eager: {examination.rejected}.",
+            f"Not judged {here}: {why_unjudged(examination.rejected)}.",
         )
     # The location and the evidence can differ between versions of torch.
     kind, violations = (stored.oracle, stored.kind), examination.violations
